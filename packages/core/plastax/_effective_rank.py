@@ -1,0 +1,150 @@
+"""Effective rank of features, differentiable in closed form, and the loss made from it."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Literal, get_args
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, PyTree
+from plastax_kernels import effective_rank_and_gradient
+
+from ._layers import select_layers
+
+
+Distribution = Literal["features", "covariance"]
+
+
+def effective_rank(
+    features: Float[Array, "*batch samples width"],
+    *,
+    mask: Bool[Array, "*batch samples"] | None = None,
+    of: Distribution = "features",
+) -> Float[Array, "*batch"]:
+    r"""How many directions the features really use: the exponential of the entropy of their singular values.
+
+    With singular values $s$ and $p_i = s_i / \sum_j s_j$, the effective rank is $\exp(-\sum_i p_i \log p_i)$. It lies
+    between 1 and the rank of the features; features that are all zero have effective rank 0.
+
+    The gradient comes in closed form from one eigendecomposition of the smaller Gram matrix. It is finite for dead
+    units, duplicate samples and rank-one features, where automatic differentiation through a singular value
+    decomposition gives NaN or values that are wrong by orders of magnitude. Singular values at or below 1e-7 of the
+    largest (on CPU, where the inside is float64; 1e-3 elsewhere, where it is float32) count as zero in the value and in
+    the gradient. NaN or infinite features give NaN. Second derivatives are not defined and raise an error.
+
+    !!! example
+
+        ```python
+        import jax.numpy as jnp
+        import plastax
+
+        plastax.effective_rank(jnp.eye(5))  # 5.0
+        plastax.effective_rank(jnp.ones((5, 8)))  # 1.0
+        plastax.effective_rank(jnp.zeros((5, 8)))  # 0.0
+        ```
+
+    **Arguments:**
+
+    - `features`: samples x width, with any leading batch axes. Half precision is fine.
+    - `mask`: `True` for the samples that count. The others change nothing and get a zero gradient.
+    - `of`: `"features"` for $p$ proportional to the singular values, `"covariance"` for their squares (the effective
+        rank of the feature covariance).
+
+    **Returns:**
+
+    One number for each batch entry, in float32 or the wider dtype of the features.
+
+    ??? cite "Reference"
+
+        Roy and Vetterli, *The effective rank: a measure of effective dimensionality*, EUSIPCO 2007.
+    """
+    if of not in get_args(Distribution):
+        raise ValueError(f"`of` must be one of {get_args(Distribution)}, got {of!r}")
+    if features.ndim < 2 or 0 in features.shape:
+        raise ValueError(
+            "effective_rank needs features of shape [..., samples, width] with at least one of each, "
+            f"got shape {features.shape}"
+        )
+    return _effective_rank(of, features, mask)
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _effective_rank(of, features, mask):
+    rank, _ = _rank_and_gradient(of, features, mask)
+    return rank
+
+
+@_effective_rank.defjvp
+def _(of, primals, tangents):
+    features, mask = primals
+    features_tangent, _ = tangents
+    rank, gradient = _rank_and_gradient(of, features, mask)
+    tangent = jnp.sum(gradient.astype(rank.dtype) * features_tangent.astype(rank.dtype), axis=(-2, -1))
+    return rank, tangent
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _rank_and_gradient(of, features, mask):
+    return effective_rank_and_gradient(features, mask, of=of)
+
+
+@_rank_and_gradient.defjvp
+def _(of, primals, tangents):
+    raise NotImplementedError(
+        "effective_rank has no second derivative: its gradient jumps where singular values cross the cut. "
+        "Take the Hessian of the task loss alone, or wrap the effective rank in jax.lax.stop_gradient."
+    )
+
+
+def effective_rank_loss(
+    features: PyTree[Float[Array, "..."]],
+    *,
+    layers: Sequence[str] | Callable[[str], bool] | None = None,
+    mask: Bool[Array, " samples"] | None = None,
+    rank: Callable[..., Float[Array, ""]] = effective_rank,
+) -> Float[Array, ""]:
+    """Minus the mean effective rank over layers: what L2-ER minimises.
+
+    !!! example
+
+        ```python
+        import jax.numpy as jnp
+        import plastax
+
+        features = {"dense1": jnp.eye(4), "dense2": jnp.ones((4, 8))}
+        plastax.effective_rank_loss(features)  # -2.5
+        plastax.effective_rank_loss(features, layers=["dense2"])  # -1.0
+        ```
+
+    **Arguments:**
+
+    - `features`: a pytree of samples x width arrays, one for each layer.
+    - `layers`: which of them count, see [`plastax.select_layers`][]. All of them by default.
+    - `mask`: `True` for the samples that count, shared by all layers.
+    - `rank`: a function `(features, *, mask) -> effective rank`; for instance
+        `functools.partial(plastax.effective_rank, of="covariance")`, or [`plastax.sketched_effective_rank`][] for
+        features that are large on both sides.
+
+    **Returns:**
+
+    A scalar, in float32 or wider.
+    """
+    ranks = []
+    for name, layer in select_layers(features, layers).items():
+        if layer.ndim != 2:
+            raise ValueError(
+                f"features{name} has shape {layer.shape}, but effective rank needs [samples, width]. "
+                "Convolutional features and logits do not belong here: leave them out with `layers`."
+            )
+        ranks.append(rank(layer, mask=mask))
+    return -jnp.mean(jnp.stack(ranks))
+
+
+def check_features(features: Any) -> None:
+    """Raises unless a features function has returned at least one array of floating point numbers."""
+    leaves = jax.tree.leaves(features)
+    if not leaves:
+        raise ValueError("the features function returned no arrays: it must return a pytree of [samples, width] arrays")
+    for leaf in leaves:
+        if not (hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jnp.floating)):
+            raise TypeError(f"the features function must return floating point arrays, got {leaf!r}")
