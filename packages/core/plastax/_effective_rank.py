@@ -7,6 +7,7 @@ from typing import Any, Literal, get_args
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
+
 from plastax_kernels import effective_rank_and_gradient
 
 from ._layers import select_layers

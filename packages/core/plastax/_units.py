@@ -71,7 +71,7 @@ class Units:
 
     **Arguments:**
 
-    - `features`: the name of the layer's post-activation features, [samples, ..., units], in the dictionary of features.
+    - `features`: the name of its post-activation features, [samples, ..., units], in the dictionary of features.
     - `incoming`: the arrays that make the units.
     - `outgoing`: the arrays that read them.
     """
