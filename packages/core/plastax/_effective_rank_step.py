@@ -9,12 +9,13 @@ import optax
 from ._checks import check_count, check_range
 from ._effective_rank import effective_rank
 from ._er_gradient import Features, Layers
+from ._typing import Scalar
 from ._windowed import windowed
 
 
 def effective_rank_step(
     features: Features,
-    learning_rate: float,
+    learning_rate: Scalar,
     *,
     interval: int = 1,
     window: int = 1,

@@ -9,12 +9,13 @@ import optax
 from ._checks import check_range
 from ._effective_rank import effective_rank
 from ._er_gradient import Features, Layers
+from ._typing import Scalar
 from ._windowed import windowed
 
 
 def add_effective_rank(
     features: Features,
-    weight: float,
+    weight: Scalar,
     *,
     interval: int = 1,
     window: int = 1,
@@ -83,8 +84,8 @@ def add_effective_rank(
 def l2_er(
     features: Features,
     *,
-    weight_decay: float,
-    er_weight: float,
+    weight_decay: Scalar,
+    er_weight: Scalar,
     interval: int = 1,
     window: int = 1,
     inputs: Any = None,

@@ -9,6 +9,7 @@ from jaxtyping import PyTree
 
 from ._checks import check_range
 from ._transformation import transformation
+from ._typing import Scalar
 
 
 class L2InitState(NamedTuple):
@@ -17,7 +18,7 @@ class L2InitState(NamedTuple):
     initial: PyTree
 
 
-def l2_init(strength: float) -> optax.GradientTransformationExtraArgs:
+def l2_init(strength: Scalar) -> optax.GradientTransformationExtraArgs:
     r"""Adds `strength * (params - initial params)`: the gradient of half `strength` times their squared distance.
 
     The convention is that of `optax.add_decayed_weights`, which this is with another centre; a penalty

@@ -7,12 +7,13 @@ import optax
 from ._checks import check_range
 from ._kernels_in import RoleOf, as_matrix, check_output_axis, like_kernel, role_by_shape_and_name
 from ._transformation import transformation
+from ._typing import Scalar
 
 
 def parseval(
-    strength: float,
+    strength: Scalar,
     *,
-    scale: float = 1.0,
+    scale: Scalar = 1.0,
     output_axis: int = -1,
     role: RoleOf = role_by_shape_and_name,
 ) -> optax.GradientTransformationExtraArgs:

@@ -10,6 +10,7 @@ from jaxtyping import Array, Int, PRNGKeyArray
 from ._branch import every as every_steps
 from ._checks import check_count, check_range
 from ._transformation import transformation
+from ._typing import Scalar
 
 
 class ShrinkAndPerturbState(NamedTuple):
@@ -20,7 +21,7 @@ class ShrinkAndPerturbState(NamedTuple):
 
 
 def shrink_and_perturb(
-    shrink: float, sigma: float, *, key: PRNGKeyArray, every: int = 1
+    shrink: Scalar, sigma: Scalar, *, key: PRNGKeyArray, every: int = 1
 ) -> optax.GradientTransformationExtraArgs:
     r"""Multiplies the parameters by `1 - shrink` and adds Gaussian noise, every so many steps.
 

@@ -81,9 +81,9 @@ def effective_rank_bounds(
 ) -> EffectiveRankBounds:
     r"""Bounds of the effective rank from a sketch of `size` directions.
 
-    The lower bound is [`plastax.sketched_effective_rank`][]. For the upper one, let $K$ be the number of singular values
-    left out and $E$ the sum of their squares, which the sketch knows: their sum is at most $\sqrt{KE}$, and of all ways
-    to spread it the even one has the largest entropy. Equal bounds mean an exact result.
+    The lower bound is [`plastax.sketched_effective_rank`][]. For the upper one, let $K$ be the number of singular
+    values left out and $E$ the sum of their squares, which the sketch knows: their sum is at most $\sqrt{KE}$, and of
+    all ways to spread it the even one has the largest entropy. Equal bounds mean an exact result.
 
     !!! example
 

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from ._checks import check_count, check_range
 from ._kernels_in import RoleOf, as_matrix, check_output_axis, like_kernel, role_by_shape_and_name
 from ._transformation import transformation
+from ._typing import Scalar
 
 
 class SpectralPenaltyState(NamedTuple):
@@ -20,11 +21,11 @@ class SpectralPenaltyState(NamedTuple):
 
 
 def spectral_penalty(
-    strength: float,
+    strength: Scalar,
     *,
     key: PRNGKeyArray,
     power: int = 2,
-    target: float = 2.0,
+    target: Scalar = 2.0,
     iterations: int = 1,
     warm_start: bool = True,
     output_axis: int = -1,

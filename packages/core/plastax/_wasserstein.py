@@ -9,6 +9,7 @@ from jaxtyping import PyTree
 
 from ._checks import check_range
 from ._transformation import transformation
+from ._typing import Scalar
 
 
 class WassersteinState(NamedTuple):
@@ -17,7 +18,7 @@ class WassersteinState(NamedTuple):
     quantiles: PyTree
 
 
-def wasserstein(strength: float) -> optax.GradientTransformationExtraArgs:
+def wasserstein(strength: Scalar) -> optax.GradientTransformationExtraArgs:
     r"""Adds the gradient of the squared 2-Wasserstein distance between current and initial entries.
 
     For each parameter array, the penalty is `strength` times $\frac{1}{2} \sum_i (\theta_{(i)} - \theta^0_{(i)})^2$,

@@ -10,6 +10,7 @@ import numpy as np
 import plastax
 
 from .._threads import single_threaded_lapack
+from ._numpy_rank import numpy_effective_rank
 from ._timing import interleaved_medians
 
 
@@ -31,19 +32,6 @@ def svd_effective_rank(features):
     singular = jnp.linalg.svd(features, compute_uv=False)
     share = singular / jnp.sum(singular)
     return jnp.exp(-jnp.sum(share * jnp.log(share)))
-
-
-def numpy_effective_rank(features, cut: float = 1e-7):
-    """Value and gradient in float64 numpy, from the singular value decomposition, with plastax's cut."""
-    u, s, vt = np.linalg.svd(np.asarray(features, np.float64), full_matrices=False)
-    kept = s > cut * s[0]
-    if not kept.any():
-        return 0.0, np.zeros(features.shape)
-    u, s, vt = u[:, kept], s[kept], vt[kept]
-    share = s / s.sum()
-    entropy = -np.sum(share * np.log(share))
-    slope = -np.exp(entropy) * (np.log(share) + entropy) / s.sum()
-    return np.exp(entropy), (u * slope) @ vt
 
 
 def main(repeats: int = 31) -> None:

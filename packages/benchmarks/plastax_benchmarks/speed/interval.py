@@ -100,7 +100,7 @@ def plain_cond_step():
 
         return jax.lax.cond(count % INTERVAL == 0, act, lambda updates: updates, updates), (count, window)
 
-    return optax.GradientTransformationExtraArgs(init, update)
+    return optax.GradientTransformationExtraArgs(init, update)  # pyright: ignore[reportArgumentType]
 
 
 def main(repeats: int = 9) -> None:
