@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from jaxpr_walk import primitives
 
 import plastax
 
@@ -130,8 +131,8 @@ class Reference:
 
 @pytest.mark.parametrize(
     ("rate", "traced"),
-    [(0.0031, False), (0.157, False), (0.41, False), (0.0317, True)],
-    ids=["rare", "two", "many", "traced"],
+    [(0.0031, False), (0.31, False), (0.0317, True)],
+    ids=["one at once", "several at once", "traced"],
 )
 def test_follows_dohares_rule(rate, traced):
     steps, decay, maturity = 300, 0.9, 15
@@ -152,13 +153,14 @@ def test_follows_dohares_rule(rate, traced):
 
     (params_after, state), fresh = run(params, (x, y), rate)
     reference = Reference(params, rate, decay, maturity)
-    total = 0
+    total, most = 0, 0
     for i in range(steps):
         gone = reference.step(np.asarray(x[i], np.float64), np.asarray(y[i], np.float64), 0.02, 0.9)
         for layer in (1, 2):
             assert set(np.flatnonzero(fresh[layer - 1][i])) == set(gone[layer]), (i, layer)
-            total += len(gone[layer])
+            total, most = total + len(gone[layer]), max(most, len(gone[layer]))
     assert total > 5
+    assert most > 1 or rate < 0.3
     for name, value in params_after.items():
         np.testing.assert_allclose(value, reference.p[name], rtol=1e-3, atol=1e-4, err_msg=name)
         np.testing.assert_allclose(state.inner[0].trace[name], reference.momentum[name], rtol=1e-2, atol=1e-3)
@@ -387,17 +389,6 @@ def test_vmap_over_seeds_equals_a_loop():
         for name, value in alone.items():
             np.testing.assert_allclose(together[name][i], value, rtol=1e-3, atol=1e-4)
     assert np.abs(together["w1"][0] - together["w1"][1]).max() > 0.01
-
-
-def primitives(jaxpr, inside=False):
-    """(name, inside a cond?, shape of its first operand) of all equations."""
-    for equation in jaxpr.eqns:
-        yield equation.primitive.name, inside, equation.invars[0].aval.shape if equation.invars else None
-        for value in equation.params.values():
-            for sub in value if isinstance(value, tuple | list) else [value]:
-                sub = getattr(sub, "jaxpr", sub)
-                if hasattr(sub, "eqns"):
-                    yield from primitives(sub, inside or equation.primitive.name == "cond")
 
 
 def test_drawing_is_a_real_branch_under_vmap():

@@ -29,7 +29,8 @@ def scale_by_adam(
     the factor 0.1 / sqrt(0.001), about 3). Here the counts of the new unit start again together with its moments.
 
     The moments of half precision parameters are kept in float32 (in bfloat16 a second moment with `b2=0.999` would stay
-    where it is). The counts take as much memory as one moment.
+    where it is). The counts take as much memory as one moment, and a step takes about twice the time of optax's: use
+    this one where units are reset.
 
     !!! example
 
@@ -77,8 +78,8 @@ def scale_by_adam(
         square = jax.tree.map(lambda s, g: b2 * s + (1 - b2) * g.astype(s.dtype) ** 2, state.square, updates)
 
         def direction(g, m, s, count):
-            corrected = m / bias_correction(b1, count, m.dtype)
-            return (corrected / (jnp.sqrt(s / bias_correction(b2, count, s.dtype)) + eps)).astype(g.dtype)
+            size = jnp.sqrt(s / bias_correction(b2, count, s.dtype)) + eps
+            return (m / (bias_correction(b1, count, m.dtype) * size)).astype(g.dtype)
 
         updates = jax.tree.map(direction, updates, mean, square, count)
         return updates, ScaleByAdamState(count, mean, square)
