@@ -89,7 +89,7 @@ def plain_cond_step():
     def init(params):
         return jnp.zeros((), jnp.int32), jnp.zeros((INTERVAL, *example.shape))
 
-    def update(updates, state, params=None, *, inputs, **_):
+    def update(updates, state, params, *, inputs, **_):
         count, window = state
         window = jax.lax.dynamic_update_index_in_dim(window, inputs, count % INTERVAL, 0)
         count = count + 1
