@@ -138,6 +138,18 @@ CASES = {
         lambda: plastax.wasserstein(0.0),
         ((lambda: plastax.wasserstein(-0.1), "strength must be in"),),
     ),
+    "continual_backprop": Case(
+        lambda: plastax.continual_backprop(
+            optax.identity(), UNITS, replacement_rate=0.5, maturity_threshold=0, key=KEY
+        ),
+        lambda: plastax.continual_backprop(optax.identity(), UNITS, replacement_rate=0.0, key=KEY),
+        maskable=False,
+    ),
+    "redo": Case(
+        lambda: plastax.redo(optax.identity(), UNITS, threshold=0.9, interval=2, key=KEY),
+        lambda: plastax.redo(optax.identity(), UNITS, interval=1000, key=KEY),
+        maskable=False,
+    ),
     "shrink_and_perturb": Case(
         lambda: plastax.shrink_and_perturb(0.1, 0.1, key=KEY, every=2),
         lambda: plastax.shrink_and_perturb(0.0, 0.0, key=KEY),

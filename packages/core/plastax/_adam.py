@@ -9,6 +9,9 @@ import optax
 from jax.core import Tracer
 from jaxtyping import Array, Float, Int, PyTree
 
+from ._checks import check_range
+from ._typing import Scalar
+
 
 class ScaleByAdamState(NamedTuple):
     """Counts and moments, each shaped like the parameters."""
@@ -18,9 +21,7 @@ class ScaleByAdamState(NamedTuple):
     square: PyTree[Float[Array, "..."]]
 
 
-def scale_by_adam(
-    b1: float | Array = 0.9, b2: float | Array = 0.999, eps: float | Array = 1e-8
-) -> optax.GradientTransformationExtraArgs:
+def scale_by_adam(b1: Scalar = 0.9, b2: Scalar = 0.999, eps: Scalar = 1e-8) -> optax.GradientTransformationExtraArgs:
     """Adam's direction, with a step count for every single parameter entry.
 
     Without resets this is `optax.scale_by_adam`. The difference shows when [`plastax.continual_backprop`][] or
@@ -58,11 +59,9 @@ def scale_by_adam(
         Kingma and Ba, *Adam: a method for stochastic optimization*, ICLR 2015. Counts by unit: Dohare et al., *Loss of
         plasticity in deep continual learning*, Nature 2024.
     """
-    for name, value in (("b1", b1), ("b2", b2)):
-        if not (isinstance(value, Tracer) or 0.0 <= value < 1.0):
-            raise ValueError(f"{name} must be in [0, 1), got {value}")
-    if not (isinstance(eps, Tracer) or eps >= 0.0):
-        raise ValueError(f"eps must not be negative, got {eps}")
+    check_range("b1", b1, 0.0, 1.0, high_open=True)
+    check_range("b2", b2, 0.0, 1.0, high_open=True)
+    check_range("eps", eps, 0.0)
 
     def init(params):
         return ScaleByAdamState(
@@ -89,9 +88,9 @@ def scale_by_adam(
 
 def adam(
     learning_rate: optax.ScalarOrSchedule,
-    b1: float | Array = 0.9,
-    b2: float | Array = 0.999,
-    eps: float | Array = 1e-8,
+    b1: Scalar = 0.9,
+    b2: Scalar = 0.999,
+    eps: Scalar = 1e-8,
 ) -> optax.GradientTransformationExtraArgs:
     """Adam for unit-resetting methods: [`plastax.scale_by_adam`][] and a learning rate.
 
@@ -107,7 +106,7 @@ def adam(
     return optax.chain(scale_by_adam(b1, b2, eps), optax.scale_by_learning_rate(learning_rate))
 
 
-def bias_correction(decay: float | Array, count: Int[Array, "..."], dtype=jnp.float32) -> Float[Array, "..."]:
+def bias_correction(decay: Scalar, count: Int[Array, "..."], dtype=jnp.float32) -> Float[Array, "..."]:
     """`1 - decay**count`, exact to rounding even for a decay close to 1 and a small count."""
     return -jnp.expm1(count.astype(dtype) * _log(decay, dtype))
 

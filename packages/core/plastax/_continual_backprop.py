@@ -11,8 +11,10 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from ._adam import bias_correction
 from ._branch import run_if
+from ._checks import check_range
 from ._locate_units import check_key, check_units, locate_units, outgoing_magnitude, read_features
 from ._reset_units import Init, check_optimizer, draw_units, no_units, place_units
+from ._typing import Scalar
 from ._units import Units
 
 
@@ -38,8 +40,8 @@ def continual_backprop(
     optimizer: optax.GradientTransformation,
     units: Sequence[Units],
     *,
-    replacement_rate: float | Array,
-    decay_rate: float | Array = 0.99,
+    replacement_rate: Scalar,
+    decay_rate: Scalar = 0.99,
     maturity_threshold: int | Array = 100,
     key: PRNGKeyArray,
     init: Init | None = None,
@@ -130,12 +132,9 @@ def continual_backprop(
     """
     units = check_units(units)
     check_key(key)
-    if not (isinstance(replacement_rate, Tracer) or 0.0 <= replacement_rate <= 1.0):
-        raise ValueError(f"replacement_rate must be in [0, 1], got {replacement_rate}")
-    if not (isinstance(decay_rate, Tracer) or 0.0 <= decay_rate < 1.0):
-        raise ValueError(f"decay_rate must be in [0, 1), got {decay_rate}")
-    if not (isinstance(maturity_threshold, Tracer) or maturity_threshold >= 0):
-        raise ValueError(f"maturity_threshold must not be negative, got {maturity_threshold}")
+    check_range("replacement_rate", replacement_rate, 0.0, 1.0)
+    check_range("decay_rate", decay_rate, 0.0, 1.0, high_open=True)
+    check_range("maturity_threshold", maturity_threshold, 0)
     optimizer = optax.with_extra_args_support(optimizer)
     method = "continual_backprop"
 

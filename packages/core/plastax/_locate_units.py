@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
+from ._checks import check_params
 from ._units import Units, Where
 
 
@@ -72,15 +73,8 @@ def check_key(key: PRNGKeyArray) -> None:
 
 def locate_units(method: str, units: tuple[Units, ...], params: PyTree) -> tuple[Layer, ...]:
     """Finds the arrays of all layers in the parameters and checks that their shapes agree."""
-    if params is None:
-        raise ValueError(f"{method} needs the parameters: call update(grads, state, params, features=...)")
+    check_params(method, params)
     leaves, structure = jax.tree.flatten(params)
-    for leaf in leaves:
-        if not (hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jnp.floating)):
-            raise TypeError(
-                f"{method} needs floating point parameters, got {leaf!r}. "
-                "Keep other leaves apart, for instance with equinox.partition(model, equinox.is_inexact_array)."
-            )
     positions = jax.tree.unflatten(structure, range(len(leaves)))
 
     def find(where: Where, what: str) -> int:

@@ -6,12 +6,13 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from ._branch import every
+from ._checks import check_count, check_range
 from ._locate_units import check_key, check_units, locate_units, read_features
 from ._reset_units import Init, check_optimizer, draw_units, no_units, place_units
+from ._typing import Scalar
 from ._units import Units
 
 
@@ -28,7 +29,7 @@ def redo(
     optimizer: optax.GradientTransformation,
     units: Sequence[Units],
     *,
-    threshold: float | Array = 0.1,
+    threshold: Scalar = 0.1,
     interval: int = 1000,
     key: PRNGKeyArray,
     init: Init | None = None,
@@ -92,10 +93,8 @@ def redo(
     """
     units = check_units(units)
     check_key(key)
-    if not (isinstance(threshold, Tracer) or 0.0 <= threshold < 1.0):
-        raise ValueError(f"threshold must be in [0, 1), got {threshold}")
-    if interval < 1:
-        raise ValueError(f"interval must be at least 1, got {interval}")
+    check_range("threshold", threshold, 0.0, 1.0, high_open=True)
+    check_count("interval", interval)
     optimizer = optax.with_extra_args_support(optimizer)
     method = "redo"
 
@@ -134,6 +133,6 @@ def redo(
     return optax.GradientTransformationExtraArgs(init_state, update)
 
 
-def dormant(activity: Float[Array, " width"], threshold: float | Array) -> Bool[Array, " width"]:
+def dormant(activity: Float[Array, " width"], threshold: Scalar) -> Bool[Array, " width"]:
     """Whose activity is at most so much of the layer's mean. As a product, so that a dead layer is no 0/0."""
     return activity <= threshold * jnp.mean(activity)
