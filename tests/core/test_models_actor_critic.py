@@ -58,6 +58,6 @@ def test_initialisation_is_lecun_uniform_with_zero_biases_and_unit_standard_devi
 
 def test_log_std_is_trained_and_the_discrete_policy_has_none():
     model = make(5, 3, width=7)
-    gradient = jax.grad(lambda model: model(jnp.ones((2, 5)))[0].policy.log_std.sum())(model)
+    gradient = quick_jit(jax.grad(lambda model: model(jnp.ones((2, 5)))[0].policy.log_std.sum()))(model)
     np.testing.assert_array_equal(gradient.log_std, [2.0, 2.0, 2.0])
     assert make(5, 3, width=7, discrete=True).log_std is None

@@ -3,17 +3,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from models_support import quick_key
+from models_support import quick_jit, quick_key, random_batch
 
 from plastax.models import GatedLinear
 
 
+def make(*arguments, **options):
+    def model_and_state(key):
+        model = GatedLinear(*arguments, **options, key=key)
+        return model, model.init_state(jax.random.fold_in(key, 1))
+
+    return quick_jit(model_and_state)(quick_key(0))
+
+
 @pytest.fixture(scope="module")
 def small():
-    model = GatedLinear(6, 3, width=20, key=quick_key(0))
-    state = model.init_state(quick_key(1))
-    x = jax.random.normal(quick_key(2), (5, 6))
-    return model, state, x
+    return (*make(6, 3, width=20), random_batch((5, 6)))
 
 
 def _at(model, kernel):
@@ -40,22 +45,23 @@ def test_is_a_relu_network_at_first_and_not_later(small):
 
 def test_is_exactly_linear_in_its_parameters(small):
     model, state, x = small
-    first, second = jax.random.normal(quick_key(3), (2, 6, 20))
+    first, second = random_batch((6, 20), 1), random_batch((6, 20), 2)
 
-    def run(kernel):
+    def output(kernel):
         return _at(model, kernel)(x, state)[0]
 
+    run, jacobian = quick_jit(output), quick_jit(jax.jacrev(output))
     np.testing.assert_allclose(
         run(2.0 * first - 3.0 * second), 2.0 * run(first) - 3.0 * run(second), rtol=1e-4, atol=1e-5
     )
     np.testing.assert_array_equal(run(jnp.zeros((6, 20))), 0)
-    here, there = jax.jacrev(run)(first), jax.jacrev(run)(second)
+    here, there = jacobian(first), jacobian(second)
     np.testing.assert_array_equal(here, there)
 
 
 def test_tangent_kernel_follows_the_papers_formula(small):
     model, state, x = small
-    jacobian = jax.jacrev(lambda model: model(x, state)[0])(model).kernel
+    jacobian = quick_jit(jax.jacrev(lambda model: model(x, state)[0]))(model).kernel
     jacobian = np.asarray(jacobian, np.float64).reshape(5 * 3, -1)
     gates = (np.asarray(x) @ np.asarray(state.gates) > 0).astype(np.float64)
     readout = np.asarray(state.readout, np.float64)
@@ -66,10 +72,9 @@ def test_tangent_kernel_follows_the_papers_formula(small):
 
 def test_wide_tangent_kernel_approaches_the_closed_form():
     width = 40_000
-    model = GatedLinear(4, 1, width=width, key=quick_key(0))
-    state = model.init_state(quick_key(1))
-    x = jax.random.normal(quick_key(2), (3, 4))
-    jacobian = jax.jacrev(lambda model: model(x, state)[0][:, 0])(model).kernel
+    model, state = make(4, 1, width=width)
+    x = random_batch((3, 4))
+    jacobian = quick_jit(jax.jacrev(lambda model, state: model(x, state)[0][:, 0]))(model, state).kernel
     jacobian = np.asarray(jacobian, np.float64).reshape(3, -1)
     x = np.asarray(x, np.float64)
     norms = np.linalg.norm(x, axis=1)
@@ -82,8 +87,7 @@ def test_wide_tangent_kernel_approaches_the_closed_form():
 
 
 def test_parameters_are_the_first_kernel_alone_and_all_is_standard_normal():
-    model = GatedLinear(200, 150, width=300, key=quick_key(0))
-    state = model.init_state(quick_key(1))
+    model, state = make(200, 150, width=300)
     assert [leaf.shape for leaf in jax.tree.leaves(model)] == [(200, 300)]
     np.testing.assert_array_equal(state.gates, model.kernel)
     for kernel in (model.kernel, state.readout):
@@ -92,15 +96,13 @@ def test_parameters_are_the_first_kernel_alone_and_all_is_standard_normal():
 
 
 def test_rank_of_the_initial_kernel_can_be_chosen():
-    model = GatedLinear(60, 2, width=80, rank=7, key=quick_key(0))
-    values = np.linalg.svd(np.asarray(model.kernel, np.float64), compute_uv=False)
-    assert values[6] > 1
-    assert values[7] < 1e-4
-    # Entries are products of sums over 7 terms: unit variance, with correlated entries.
-    variances = [
-        np.var(GatedLinear(60, 2, width=80, rank=7, key=key).kernel) for key in jax.random.split(quick_key(5), 20)
-    ]
-    np.testing.assert_allclose(np.mean(variances), 1, atol=0.1)
+    draw = quick_jit(jax.vmap(lambda key: GatedLinear(60, 2, width=80, rank=7, key=key).kernel))
+    kernels = np.asarray(draw(jax.random.split(quick_key(5), 20)), np.float64)
+    values = np.linalg.svd(kernels, compute_uv=False)
+    assert values[:, 6].min() > 1
+    assert values[:, 7].max() < 1e-4
+    # Entries of one kernel are correlated, so that one kernel would say little about their variance.
+    np.testing.assert_allclose(kernels.var(), 1, atol=0.1)
 
 
 @pytest.mark.parametrize(("rank", "message"), [(0, "`rank` must be positive"), (7, r"at most min.* = 6, got 7")])

@@ -92,7 +92,7 @@ def max_pool(x: Float[Array, "batch height width channels"]) -> Float[Array, "ba
 
 
 def _larger(a: Array, b: Array) -> Array:
-    # Not jnp.maximum or jnp.max: their gradients go where an entry *equals* the maximum, and XLA may compute the entries
-    # a second time in the backward pass, rounded differently (behind a LayerNorm it does): then the gradient is lost.
-    # Here it always goes to one of the two. A NaN is kept, in either place.
+    # Not jnp.maximum or jnp.max: their gradients go where an entry *equals* the maximum, and XLA may compute the
+    # entries a second time in the backward pass, rounded differently (behind a LayerNorm it does): then the gradient
+    # is lost. Here it always goes to one of the two. A NaN is kept, in either place.
     return jnp.where((a >= b) | jnp.isnan(a), a, b)
