@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -66,6 +66,10 @@ def effective_rank(
             "effective_rank needs features of shape [..., samples, width] with at least one of each, "
             f"got shape {features.shape}"
         )
+    if mask is not None and mask.shape != features.shape[:-1]:
+        raise ValueError(
+            f"the mask must have one entry for each sample, shape {features.shape[:-1]}, got shape {mask.shape}"
+        )
     return _effective_rank(of, features, mask)
 
 
@@ -84,7 +88,9 @@ def _(of, primals, tangents):
     return rank, tangent
 
 
+# Compiled as a whole, for those who call it outside of a compiled program.
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
+@partial(jax.jit, static_argnums=0)
 def _rank_and_gradient(of, features, mask):
     return effective_rank_and_gradient(features, mask, of=of)
 
@@ -139,13 +145,3 @@ def effective_rank_loss(
             )
         ranks.append(rank(layer, mask=mask))
     return -jnp.mean(jnp.stack(ranks))
-
-
-def check_features(features: Any) -> None:
-    """Raises unless a features function has returned at least one array of floating point numbers."""
-    leaves = jax.tree.leaves(features)
-    if not leaves:
-        raise ValueError("the features function returned no arrays: it must return a pytree of [samples, width] arrays")
-    for leaf in leaves:
-        if not (hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jnp.floating)):
-            raise TypeError(f"the features function must return floating point arrays, got {leaf!r}")

@@ -1,0 +1,146 @@
+"""What an effective-rank step every 100 training steps costs, for four seeds at once.
+
+Run with `python -m plastax_benchmarks.speed.interval`. A network of 3 x 100 hidden units is trained with batch size 1
+under `vmap`, in five ways: without effective rank; one effective-rank step alone; with the transformation in the
+optimizer; with a plain `lax.cond` in its place; with a scan over blocks, which needs no branch.
+"""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import optax
+
+import plastax
+
+from .._threads import single_threaded_lapack
+from ._timing import interleaved_medians
+
+
+SEEDS, STEPS, INTERVAL, SIZES = 4, 2000, 100, (784, 100, 100, 100, 10)
+LEARNING_RATE, ER_RATE, WEIGHT_DECAY = 1e-2, 1e-3, 1e-3
+
+
+def init(key):
+    """Parameters of a dense ReLU network, as a plain list."""
+    initialise = jax.nn.initializers.he_uniform()
+    keys = jax.random.split(key, len(SIZES) - 1)
+    return [(initialise(k, (i, o)), jnp.zeros(o)) for k, i, o in zip(keys, SIZES[:-1], SIZES[1:], strict=True)]
+
+
+def features(params, inputs):
+    """All hidden features."""
+    hidden = []
+    for kernel, bias in params[:-1]:
+        inputs = jax.nn.relu(inputs @ kernel + bias)
+        hidden.append(inputs)
+    return hidden
+
+
+def loss(params, inputs, labels):
+    """Cross-entropy of one minibatch."""
+    kernel, bias = params[-1]
+    logits = features(params, inputs)[-1] @ kernel + bias
+    return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
+
+
+def train(optimizer, params, state, batches):
+    """A scan of optimizer steps."""
+
+    def step(carry, batch):
+        params, state = carry
+        inputs, labels = batch
+        gradients = jax.grad(loss)(params, inputs, labels)
+        updates, state = optimizer.update(gradients, state, params, inputs=inputs)
+        return (optax.apply_updates(params, updates), state), None
+
+    (params, _), _ = jax.lax.scan(step, (params, state), batches)
+    return params
+
+
+def er_step(params, inputs):
+    """One plain effective-rank step."""
+    gradient = plastax.effective_rank_gradient(features, params, inputs)
+    return jax.tree.map(lambda p, g: p - ER_RATE * g, params, gradient)
+
+
+def train_in_blocks(optimizer, params, state, batches):
+    """A scan over blocks of INTERVAL steps, each with an effective-rank step at its end."""
+    blocks = jax.tree.map(lambda x: x.reshape(-1, INTERVAL, *x.shape[1:]), batches)
+
+    def block(carry, block):
+        def step(carry, batch):
+            params, state = carry
+            inputs, labels = batch
+            updates, state = optimizer.update(jax.grad(loss)(params, inputs, labels), state, params)
+            return (optax.apply_updates(params, updates), state), None
+
+        (params, state), _ = jax.lax.scan(step, carry, block)
+        return (er_step(params, block[0].reshape(-1, SIZES[0])), state), None
+
+    (params, _), _ = jax.lax.scan(block, (params, state), blocks)
+    return params
+
+
+def plain_cond_step():
+    """What a plain `lax.cond` in the optimizer would be: a select under `vmap`, which pays at every step."""
+    example = jnp.zeros((1, SIZES[0]))
+
+    def init(params):
+        return jnp.zeros((), jnp.int32), jnp.zeros((INTERVAL, *example.shape))
+
+    def update(updates, state, params, *, inputs, **_):
+        count, window = state
+        window = jax.lax.dynamic_update_index_in_dim(window, inputs, count % INTERVAL, 0)
+        count = count + 1
+
+        def act(updates):
+            stepped = er_step(optax.apply_updates(params, updates), window.reshape(-1, SIZES[0]))
+            return jax.tree.map(jnp.subtract, stepped, params)
+
+        return jax.lax.cond(count % INTERVAL == 0, act, lambda updates: updates, updates), (count, window)
+
+    return optax.GradientTransformationExtraArgs(init, update)  # pyright: ignore[reportArgumentType]
+
+
+def main(repeats: int = 9) -> None:
+    """Prints the seconds of each way and what they say about the cost of the branch."""
+    single_threaded_lapack()
+    base = optax.chain(optax.add_decayed_weights(WEIGHT_DECAY), optax.sgd(LEARNING_RATE))
+    example = jax.ShapeDtypeStruct((1, SIZES[0]), jnp.float32)
+    step = plastax.effective_rank_step(features, ER_RATE, interval=INTERVAL, window=INTERVAL, inputs=example)
+    keys = jax.random.split(jax.random.key(0), SEEDS)
+    params = jax.vmap(init)(keys)
+
+    def batches_of(steps):
+        inputs = jax.random.uniform(jax.random.key(1), (SEEDS, steps, 1, SIZES[0]))
+        return inputs, jax.random.randint(jax.random.key(2), (SEEDS, steps, 1), 0, SIZES[-1])
+
+    def program(train, optimizer, steps=STEPS):
+        compiled, batches = jax.jit(jax.vmap(partial(train, optimizer))), batches_of(steps)
+        # As between two calls of a training program: each seed has a count of its own.
+        state = jax.vmap(optimizer.init)(params)
+        return lambda: compiled(params, state, batches)
+
+    compiled_step = jax.jit(jax.vmap(er_step))
+    windows = jax.random.uniform(jax.random.key(3), (SEEDS, INTERVAL, SIZES[0]))
+    programs = {
+        "training without it": program(train, optax.with_extra_args_support(base)),
+        "one effective-rank step": lambda: compiled_step(params, windows),
+        "transformation": program(train, optax.chain(base, step)),
+        "scan over blocks": program(train_in_blocks, base),
+    }
+    medians = interleaved_medians(programs, repeats)
+    few = INTERVAL  # The select is too slow for all steps.
+    slow = interleaved_medians({"select": program(train, optax.chain(base, plain_cond_step()), few)}, 1)
+    medians["plain lax.cond (scaled up)"] = slow["select"] * STEPS / few
+
+    due = medians["training without it"] + STEPS / INTERVAL * medians["one effective-rank step"]
+    print(f"{STEPS} steps, {SEEDS} seeds, an effective-rank step every {INTERVAL}; medians of {repeats} rounds")
+    for name, seconds in medians.items():
+        print(f"  {name:28} {1e3 * seconds:9.1f} ms   {seconds / due:6.2f} of what is due")
+    print(f"  due = training without it + {STEPS // INTERVAL} effective-rank steps = {1e3 * due:.1f} ms")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""Checks of arguments: errors that name the value, the limit and the way out, raised before any work is done."""
+
+import math
+from typing import Any
+
+import jax
+import jax.core
+import jax.numpy as jnp
+
+
+def check_range(name: str, value: Any, low: float, high: float = math.inf, *, high_open: bool = False) -> None:
+    """Raises unless `low <= value <= high` (or `< high`). Traced values pass: hyperparameters may be vmapped."""
+    if isinstance(value, jax.core.Tracer):
+        return
+    # Not `value < low or ...`: NaN must fail too.
+    inside = bool(jnp.all((value >= low) & ((value < high) if high_open else (value <= high))))
+    if not (inside and bool(jnp.all(jnp.isfinite(value)))):
+        interval = f"[{low:g}, {high:g}{')' if high_open or math.isinf(high) else ']'}"
+        raise ValueError(f"{name} must be in {interval}, got {value}")
+
+
+def check_count(name: str, value: Any, least: int = 1) -> None:
+    """Raises unless `value` is a whole number of at least `least`."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
+
+
+def check_callable(name: str, value: Any) -> None:
+    """Raises unless `value` can be called."""
+    if not callable(value):
+        raise TypeError(f"{name} must be a function, got {value!r}")
+
+
+def check_params(transform: str, params: Any) -> None:
+    """Raises unless there are parameters, all of them floating point."""
+    if params is None:
+        raise ValueError(f"{transform} needs the parameters: call update(updates, state, params)")
+    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+        dtype = getattr(leaf, "dtype", None)
+        if dtype is None or not jnp.issubdtype(dtype, jnp.floating):
+            raise TypeError(
+                f"{transform} needs floating point parameters, but params{jax.tree_util.keystr(path)} is "
+                f"{f'of dtype {dtype}' if dtype is not None else repr(leaf)}. Leave it out, with "
+                "equinox.partition(model, equinox.is_inexact_array) or optax.masked"
+            )

@@ -1,0 +1,221 @@
+"""Continual backprop: a slow, steady exchange of the least useful units for new ones."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.core import Tracer
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from ._adam import bias_correction
+from ._branch import run_if
+from ._locate_units import check_key, check_units, locate_units, outgoing_magnitude, read_features
+from ._reset_units import Init, check_optimizer, draw_units, no_units, place_units
+from ._units import Units
+
+
+class UnitStatistics(NamedTuple):
+    """What is known about the units of one layer, and how many of them are due for replacement."""
+
+    age: Int[Array, " width"]
+    utility: Float[Array, " width"]
+    mean: Float[Array, " width"]
+    accumulator: Float[Array, ""]
+
+
+class ContinualBackpropState(NamedTuple):
+    """The state of the wrapped optimizer and the statistics of each layer."""
+
+    inner: optax.OptState
+    step: Int[Array, ""]
+    key: PRNGKeyArray
+    layers: tuple[UnitStatistics, ...]
+
+
+def continual_backprop(
+    optimizer: optax.GradientTransformation,
+    units: Sequence[Units],
+    *,
+    replacement_rate: float | Array,
+    decay_rate: float | Array = 0.99,
+    maturity_threshold: int | Array = 100,
+    key: PRNGKeyArray,
+    init: Init | None = None,
+) -> optax.GradientTransformationExtraArgs:
+    r"""Wraps an optimizer; after each of its steps, the least useful mature units may be replaced by new ones.
+
+    The utility of a unit is a running mean of $\overline{|h|} \cdot \overline{|w_\text{out}|}$, the mean size of its
+    feature over the minibatch times that of its outgoing weights after the step, corrected for its start at zero. At
+    each step, `replacement_rate` times the number of units older than `maturity_threshold` is added to an account of
+    the layer, and as many units as the account holds in whole numbers go, those of lowest utility first. A new unit has
+
+    - a new kernel, and the other incoming arrays (biases, scales) at their `fill`;
+    - outgoing weights of zero. What the old unit contributed on average goes to the next bias, where one is named;
+    - no past: its age, its statistics and its entries in the optimizer's state are those of a fresh start.
+
+    All other entries get exactly the update of the wrapped optimizer. The statistics take one pass over the outgoing
+    weights at each step. Units are chosen and drawn in a branch that is entered when one is due, also under `vmap` over
+    seeds, and only as many are drawn as can be due at once (all of them if `replacement_rate` is traced).
+
+    Any optimizer will do whose state has one entry for each parameter entry, also in chains and under `optax.masked`.
+    Factored optimizers (`optax.adafactor`) are refused at `init`. `optax.adam` has one step count for all parameters,
+    which is not reset: use [`plastax.adam`][]. Since the updates lead to given parameters, nothing that changes them
+    may come after this transform; what comes before it, or into the wrapped chain, is free.
+
+    !!! example
+
+        ```python
+        import jax
+        import jax.numpy as jnp
+        import optax
+        import plastax
+
+        def apply(params, x):
+            hidden = jax.nn.relu(x @ params["w1"] + params["b1"])
+            return hidden @ params["w2"] + params["b2"], {"hidden": hidden}
+
+        def loss(params, x, y):
+            output, features = apply(params, x)
+            return jnp.mean((output - y) ** 2), features
+
+        units = plastax.Units(
+            features="hidden",
+            incoming=(
+                plastax.Incoming(lambda p: p["w1"], axis=1),
+                plastax.Incoming(lambda p: p["b1"], axis=0, fill=0.0),
+            ),
+            outgoing=(plastax.Outgoing(lambda p: p["w2"], axis=0, bias=lambda p: p["b2"]),),
+        )
+        optimizer = plastax.continual_backprop(
+            plastax.adam(1e-3), [units], replacement_rate=1e-4, key=jax.random.key(0)
+        )
+
+        params = {
+            "w1": jax.random.normal(jax.random.key(1), (3, 8)),
+            "b1": jnp.zeros(8),
+            "w2": jax.random.normal(jax.random.key(2), (8, 1)),
+            "b2": jnp.zeros(1),
+        }
+        state = optimizer.init(params)
+        x, y = jnp.ones((5, 3)), jnp.ones((5, 1))
+        grads, features = jax.grad(loss, has_aux=True)(params, x, y)
+        updates, state = optimizer.update(grads, state, params, features=features)
+        params = optax.apply_updates(params, updates)
+        ```
+
+    **Arguments:**
+
+    - `optimizer`: what makes the steps. All extra arguments of `update` are passed on to it.
+    - `units`: the layers whose units may be replaced.
+    - `replacement_rate`: the fraction of mature units that is replaced per step, in [0, 1].
+    - `decay_rate`: of the running means, in [0, 1).
+    - `maturity_threshold`: the number of steps for which a new unit is left alone.
+    - `key`: for drawing new kernels. In a run over several seeds each wants its own.
+    - `init`: `(key, shape, dtype) -> array`, called with the shape of the whole kernel, as in `jax.nn.initializers`
+        (which take kernels as [..., in, out]; for [out, in] set their `in_axis` and `out_axis`). By default, uniform
+        between $\pm\sqrt{6 / \text{fan-in}}$, drawn for the new units alone.
+
+    **Returns:**
+
+    A gradient transformation whose `update` needs the parameters and `features=`, a dictionary of the post-activation
+    features of the training pass, [samples, ..., units]. Convolutional features are averaged over samples and
+    positions. The mean that goes to the next bias is that of these features: exact for a feature that is constant (up
+    to the borders of a padded convolution), an approximation behind pooling.
+
+    ??? cite "Reference"
+
+        Dohare et al., *Loss of plasticity in deep continual learning*, Nature 2024.
+    """
+    units = check_units(units)
+    check_key(key)
+    if not (isinstance(replacement_rate, Tracer) or 0.0 <= replacement_rate <= 1.0):
+        raise ValueError(f"replacement_rate must be in [0, 1], got {replacement_rate}")
+    if not (isinstance(decay_rate, Tracer) or 0.0 <= decay_rate < 1.0):
+        raise ValueError(f"decay_rate must be in [0, 1), got {decay_rate}")
+    if not (isinstance(maturity_threshold, Tracer) or maturity_threshold >= 0):
+        raise ValueError(f"maturity_threshold must not be negative, got {maturity_threshold}")
+    optimizer = optax.with_extra_args_support(optimizer)
+    method = "continual_backprop"
+
+    def init_state(params):
+        layers = locate_units(method, units, params)
+        inner = optimizer.init(params)
+        check_optimizer(method, optimizer, layers, params, inner)
+        return ContinualBackpropState(
+            inner=inner,
+            step=jnp.zeros((), jnp.int32),
+            key=key,
+            layers=tuple(
+                UnitStatistics(
+                    age=jnp.zeros(layer.width, jnp.int32),
+                    utility=jnp.zeros(layer.width, jnp.float32),
+                    mean=jnp.zeros(layer.width, jnp.float32),
+                    accumulator=jnp.zeros((), jnp.float32),
+                )
+                for layer in layers
+            ),
+        )
+
+    def update(updates, state, params=None, *, features=None, **extra):
+        layers = locate_units(method, units, params)
+        updates, inner = optimizer.update(updates, state.inner, params, features=features, **extra)
+        old, structure = jax.tree.flatten(params)
+        new = structure.flatten_up_to(updates)
+
+        statistics, due, most = [], [], [_most_at_once(replacement_rate, layer.width) for layer in layers]
+        for layer, past, limit in zip(layers, state.layers, most, strict=True):
+            rows = read_features(method, features, layer)
+            utility = jnp.mean(jnp.abs(rows), axis=0) * outgoing_magnitude(layer, old, new)
+            age = past.age + 1
+            mature = jnp.sum(age > maturity_threshold, dtype=jnp.int32)
+            known = UnitStatistics(
+                age=age,
+                utility=decay_rate * past.utility + (1 - decay_rate) * utility,
+                mean=decay_rate * past.mean + (1 - decay_rate) * jnp.mean(rows, axis=0),
+                accumulator=past.accumulator + replacement_rate * mature.astype(jnp.float32),
+            )
+            statistics.append(known)
+            due.append(jnp.minimum(jnp.floor(known.accumulator).astype(jnp.int32), jnp.minimum(mature, limit)))
+        corrections = [bias_correction(decay_rate, known.age) for known in statistics]
+
+        def draw(old, key, statistics, corrections):
+            least = [
+                least_useful(known.utility / correction, known.age > maturity_threshold, number, limit)
+                for known, correction, number, limit in zip(statistics, corrections, due, most, strict=True)
+            ]
+            return draw_units(layers, old, least, jax.random.fold_in(key, state.step), init)
+
+        def draw_none(old, *_):
+            return no_units(layers, old, most)
+
+        some_due = jnp.any(jnp.stack(due) > 0)
+        new_units = run_if(some_due, draw, draw_none, old, state.key, statistics, corrections)
+        means = [known.mean / correction for known, correction in zip(statistics, corrections, strict=True)]
+        updates, inner = place_units(optimizer, layers, new_units, params, updates, inner, means)
+        statistics = [
+            UnitStatistics(
+                *(jnp.where(fresh.of >= 0, 0, value) for value in (known.age, known.utility, known.mean)),
+                accumulator=known.accumulator - number.astype(jnp.float32),
+            )
+            for known, fresh, number in zip(statistics, new_units, due, strict=True)
+        ]
+        return updates, ContinualBackpropState(inner, state.step + 1, state.key, tuple(statistics))
+
+    return optax.GradientTransformationExtraArgs(init_state, update)
+
+
+def least_useful(
+    utility: Float[Array, " width"], mature: Bool[Array, " width"], number: Int[Array, ""], most: int
+) -> Int[Array, " most"]:
+    """The indices of the `number` mature units of lowest utility, filled up with the width to a fixed length."""
+    _, order = jax.lax.top_k(jnp.where(mature, -utility, -jnp.inf), most)
+    return jnp.where((jnp.arange(most, dtype=jnp.int32) < number) & mature[order], order, utility.size)
+
+
+def _most_at_once(replacement_rate, width: int) -> int:
+    """More can never be due: less than one unit is left over from the step before."""
+    if isinstance(replacement_rate, Tracer):
+        return width
+    return min(width, int(replacement_rate * width) + 1)

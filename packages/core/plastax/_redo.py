@@ -1,0 +1,139 @@
+"""ReDo: dormant units are recycled every so many steps."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.core import Tracer
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from ._branch import every
+from ._locate_units import check_key, check_units, locate_units, read_features
+from ._reset_units import Init, check_optimizer, draw_units, no_units, place_units
+from ._units import Units
+
+
+class RedoState(NamedTuple):
+    """The state of the wrapped optimizer, and the sum of mean|h| since the last check for each layer."""
+
+    inner: optax.OptState
+    step: Int[Array, ""]
+    key: PRNGKeyArray
+    activity: tuple[Float[Array, " width"], ...]
+
+
+def redo(
+    optimizer: optax.GradientTransformation,
+    units: Sequence[Units],
+    *,
+    threshold: float | Array = 0.1,
+    interval: int = 1000,
+    key: PRNGKeyArray,
+    init: Init | None = None,
+) -> optax.GradientTransformationExtraArgs:
+    r"""Wraps an optimizer; after every `interval`-th of its steps, dormant units are replaced by new ones.
+
+    A unit is dormant if the mean size of its feature, $\overline{|h|}$, is at most `threshold` times the mean of that
+    over the units of its layer. A new unit has a new kernel, its other incoming arrays (biases, scales) at their
+    `fill`, outgoing weights of zero, and the entries of a fresh start in the optimizer's state. All other entries get
+    exactly the update of the wrapped optimizer. The next bias is not compensated, as in the paper: a dormant unit
+    hardly contributes.
+
+    Other than in the paper,
+
+    - the means are taken over all minibatches since the last check, not over one batch at the time of the check, so
+        that minibatches of any size will do, even of one sample;
+    - in a layer whose units are all dead (where the paper's score is 0/0) all units are dormant;
+    - the optimizer's entries go back to their value in `optimizer.init`, which is zero for the paper's Adam. With
+        [`plastax.adam`][] its step counts start again too; `optax.adam` has one count for all parameters, which stays.
+
+    Which optimizers can be wrapped, and what may come before and after, is as for [`plastax.continual_backprop`][].
+
+    !!! example
+
+        ```python
+        import jax
+        import jax.numpy as jnp
+        import plastax
+
+        units = plastax.Units(
+            features="hidden",
+            incoming=(plastax.Incoming(lambda p: p["w1"], axis=1),),
+            outgoing=(plastax.Outgoing(lambda p: p["w2"], axis=0),),
+        )
+        optimizer = plastax.redo(plastax.adam(1e-3), [units], interval=1, key=jax.random.key(0))
+        params = {"w1": jnp.ones((3, 2)), "w2": jnp.ones((2, 1))}
+        state = optimizer.init(params)
+        features = {"hidden": jnp.array([[1.0, 0.0], [2.0, 0.0]])}  # the second unit is dead
+        updates, state = optimizer.update(params, state, params, features=features)
+        params["w2"] + updates["w2"]  # 0.999, 0
+        ```
+
+    **Arguments:**
+
+    - `optimizer`: what makes the steps. All extra arguments of `update` are passed on to it.
+    - `units`: the layers whose units may be replaced.
+    - `threshold`: the score up to which a unit is dormant, in [0, 1); 0 for dead units alone.
+    - `interval`: the number of steps from one check to the next.
+    - `key`: for drawing new kernels. In a run over several seeds each wants its own.
+    - `init`: how new kernels are drawn, as for [`plastax.continual_backprop`][]. The paper draws from the distribution
+        that the layer was initialised with.
+
+    **Returns:**
+
+    A gradient transformation whose `update` needs the parameters and `features=`, a dictionary of the post-activation
+    features of the training pass, [samples, ..., units].
+
+    ??? cite "Reference"
+
+        Sokar et al., *The dormant neuron phenomenon in deep reinforcement learning*, ICML 2023.
+    """
+    units = check_units(units)
+    check_key(key)
+    if not (isinstance(threshold, Tracer) or 0.0 <= threshold < 1.0):
+        raise ValueError(f"threshold must be in [0, 1), got {threshold}")
+    if interval < 1:
+        raise ValueError(f"interval must be at least 1, got {interval}")
+    optimizer = optax.with_extra_args_support(optimizer)
+    method = "redo"
+
+    def init_state(params):
+        layers = locate_units(method, units, params)
+        inner = optimizer.init(params)
+        check_optimizer(method, optimizer, layers, params, inner)
+        activity = tuple(jnp.zeros(layer.width, jnp.float32) for layer in layers)
+        return RedoState(inner, jnp.zeros((), jnp.int32), key, activity)
+
+    def update(updates, state, params=None, *, features=None, **extra):
+        layers = locate_units(method, units, params)
+        updates, inner = optimizer.update(updates, state.inner, params, features=features, **extra)
+        step = state.step + 1
+        activity = tuple(
+            total + jnp.mean(jnp.abs(read_features(method, features, layer)), axis=0)
+            for layer, total in zip(layers, state.activity, strict=True)
+        )
+
+        def recycle(old, key, activity):
+            replaced = [
+                jnp.where(dormant(total, threshold), jnp.arange(total.size, dtype=jnp.int32), total.size)
+                for total in activity
+            ]
+            new_units = draw_units(layers, old, replaced, jax.random.fold_in(key, step), init)
+            return new_units, jax.tree.map(jnp.zeros_like, activity)
+
+        def wait(old, key, activity):
+            del key
+            return no_units(layers, old, [layer.width for layer in layers]), activity
+
+        new_units, activity = every(interval, step, recycle, wait, jax.tree.leaves(params), state.key, activity)
+        updates, inner = place_units(optimizer, layers, new_units, params, updates, inner)
+        return updates, RedoState(inner, step, state.key, activity)
+
+    return optax.GradientTransformationExtraArgs(init_state, update)
+
+
+def dormant(activity: Float[Array, " width"], threshold: float | Array) -> Bool[Array, " width"]:
+    """Whose activity is at most so much of the layer's mean. As a product, so that a dead layer is no 0/0."""
+    return activity <= threshold * jnp.mean(activity)

@@ -1,0 +1,200 @@
+"""Resetting units: how new ones are drawn and put in place, and what is forgotten of old ones."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+
+from ._locate_units import Layer, by_unit
+
+
+Init = Callable[..., Array]
+"""Draws a new kernel: `(key, shape, dtype) -> array`, as those of `jax.nn.initializers`."""
+
+
+class NewUnits(NamedTuple):
+    """New units for one layer. There are `k` of them at most, with unused numbers when fewer go.
+
+    - `of`: the number of the new unit that each unit is replaced by, or -1 if it stays.
+    - `replaced`: the unit that each new one replaces, or the width of the layer if it replaces none.
+    - `kernels`: the drawn arrays, like the incoming ones without `fill` but with `k` units.
+    """
+
+    of: Int[Array, " width"]
+    replaced: Int[Array, " k"]
+    kernels: tuple[Array, ...]
+
+
+def draw_units(
+    layers: Sequence[Layer],
+    params: list[Array],
+    replaced: Sequence[Int[Array, " _"]],
+    key: PRNGKeyArray,
+    init: Init | None,
+) -> list[NewUnits]:
+    """Draws a new unit for each of those that are replaced, layer by layer."""
+    keys = iter(jax.random.split(key, sum(len(layer.drawn) for layer in layers)))
+
+    def draw(layer, units, place, key):
+        array = params[place.leaf]
+        if init is None:
+            bound = math.sqrt(6 / max(1, array.size // layer.width))
+            return jax.random.uniform(key, _kernel_shape(array, place, len(units)), array.dtype, -bound, bound)
+        # The whole array, since an initialiser may look at both fans, or make the units orthogonal to each other.
+        whole = init(key, array.shape, array.dtype)
+        return whole if len(units) == layer.width else jnp.take(whole, units, place.axis, mode="clip")
+
+    return [
+        NewUnits(
+            jnp.full(layer.width, -1, jnp.int32).at[units].set(jnp.arange(len(units), dtype=jnp.int32), mode="drop"),
+            units,
+            tuple(draw(layer, units, place, next(keys)) for place in layer.drawn),
+        )
+        for layer, units in zip(layers, replaced, strict=True)
+    ]
+
+
+def no_units(layers: Sequence[Layer], params: list[Array], numbers: Sequence[int]) -> list[NewUnits]:
+    """What `draw_units` returns, with no unit replaced; `numbers` says how many could have been, in each layer."""
+    return [
+        NewUnits(
+            jnp.full(layer.width, -1, jnp.int32),
+            jnp.full(number, layer.width, jnp.int32),
+            tuple(
+                jnp.zeros(_kernel_shape(params[place.leaf], place, number), params[place.leaf].dtype)
+                for place in layer.drawn
+            ),
+        )
+        for layer, number in zip(layers, numbers, strict=True)
+    ]
+
+
+def place_units(
+    optimizer: optax.GradientTransformationExtraArgs,
+    layers: tuple[Layer, ...],
+    new_units: Sequence[NewUnits],
+    params: PyTree,
+    updates: PyTree,
+    state: optax.OptState,
+    means: Sequence[Float[Array, " _"]] | None = None,
+) -> tuple[PyTree, optax.OptState]:
+    """Puts new units in place of old ones: changes the updates so that they lead there, and forgets the past.
+
+    This is not made for a branch. Everything here is a select between two values of an entry, which the compiler merges
+    into the optimizer's own pass over the parameters, whereas updates and states that come out of a branch are written
+    to memory and read again at every step.
+
+    All outgoing arrays come before all incoming ones, so that the order of the layers does not matter and a new unit
+    gets a whole new kernel even when a unit that it reads goes at the same time.
+
+    **Arguments:**
+
+    - `optimizer`, `state`: the optimizer, and its state after the step.
+    - `layers`, `new_units`: the layers and what is new in each.
+    - `params`, `updates`: the parameters before the step, and the step.
+    - `means`: for each layer the mean features that go to the next bias, or `None` to leave the biases alone.
+
+    **Returns:**
+
+    The new updates and the new state of the optimizer.
+    """
+    old, structure = jax.tree.flatten(params)
+    new = structure.flatten_up_to(updates)
+    goes: dict[int, list[Array]] = {}
+    for number, (layer, fresh) in enumerate(zip(layers, new_units, strict=True)):
+        for place, bias, bias_axis in layer.outgoing:
+            if means is not None and bias is not None:
+                average = means[number].at[fresh.replaced].get(mode="fill", fill_value=0)
+                moved = _contribution(old[place.leaf], new[place.leaf], place, bias_axis, fresh.replaced, average)
+                new[bias] = new[bias] + moved.reshape(new[bias].shape).astype(new[bias].dtype)
+            gone = _along(fresh.of >= 0, old[place.leaf], place)
+            new[place.leaf] = _where(gone, -old[place.leaf], new[place.leaf])
+            goes.setdefault(place.leaf, []).append(gone)
+    for layer, fresh in zip(layers, new_units, strict=True):
+        kernels = iter(fresh.kernels)
+        for place, fill in layer.incoming:
+            gone = _along(fresh.of >= 0, old[place.leaf], place)
+            start = _spread(next(kernels), fresh.of, place) if fill is None else fill
+            new[place.leaf] = _where(gone, start - old[place.leaf], new[place.leaf])
+            goes.setdefault(place.leaf, []).append(gone)
+    updates = jax.tree.unflatten(structure, new)
+
+    def forget(leaf, current, start):
+        for gone in goes.get(leaf, ()):
+            current = _where(gone, start, current)
+        return current
+
+    start = optimizer.init(optax.apply_updates(params, updates))
+    return updates, jax.tree.map(forget, _leaf_of_state(optimizer, state, params), state, start)
+
+
+def _along(values, array, place):
+    """One value for each unit, shaped to broadcast against an array that holds the units along an axis."""
+    return jnp.tile(values, place.repeat).reshape([-1 if axis == place.axis else 1 for axis in range(array.ndim)])
+
+
+def _where(condition, yes, no):
+    return jnp.where(condition, yes.astype(no.dtype), no)
+
+
+def _kernel_shape(array, place, number):
+    return [number if axis == place.axis else length for axis, length in enumerate(array.shape)]
+
+
+def _spread(kernels, of, place):
+    """Brings each new kernel to the unit that it is for. A single one broadcasts, and a full set is in place."""
+    if kernels.shape[place.axis] in (1, of.size):
+        return kernels
+    return jnp.take(kernels, of, place.axis, mode="clip")
+
+
+def _contribution(weight, update, place, bias_axis, units, average):
+    """What the outputs receive from some units after the update, if their features have these average values."""
+    index = (*(slice(None),) * (place.axis + 1), units)
+    rows = [by_unit(array, place).at[index].get(mode="clip").astype(jnp.float32) for array in (weight, update)]
+    total = jnp.moveaxis(rows[0] + rows[1], place.axis + 1, -1) * average
+    if bias_axis is None:
+        return jnp.sum(total)
+    # The repeats now stand where the units stood in the array, so the other axes have their old numbers.
+    return jnp.sum(total, [axis for axis in range(total.ndim) if axis != bias_axis])
+
+
+def check_optimizer(method: str, optimizer: optax.GradientTransformation, layers, params, state) -> None:
+    """Raises if the optimizer's memory of a unit cannot be told from its memory of the others."""
+    try:
+        leaf_of_state = _leaf_of_state(optimizer, state, params)
+    except Exception as error:
+        raise ValueError(
+            f"{method} cannot tell which entries of the optimizer's state belong to which parameter. Wrap an optimizer "
+            "whose state is shaped like the parameters (SGD with momentum, plastax.adam, optax.lion, ...)."
+        ) from error
+    leaves = jax.tree.leaves(params)
+    touched = {place.leaf for layer in layers for place in layer.places}
+
+    def check(leaf, value):
+        if leaf in touched and jnp.shape(value) != leaves[leaf].shape:
+            raise ValueError(
+                f"{method} cannot reset the optimizer's memory of one unit: for a parameter of shape "
+                f"{leaves[leaf].shape} the optimizer keeps an array of shape {jnp.shape(value)}, as factored ones "
+                "(optax.adafactor, optax.sm3) do. Use one that keeps an entry for each parameter entry, for instance "
+                f"plastax.adam. Transforms that are no optimizers can go in front: optax.chain(..., {method}(...))."
+            )
+
+    jax.tree.map(check, leaf_of_state, state)
+
+
+def _leaf_of_state(optimizer, state, params):
+    """For each leaf of the optimizer's state the number of the parameter leaf that it is about, or -1."""
+    positions = jax.tree.unflatten(jax.tree.structure(params), range(len(jax.tree.leaves(params))))
+    return optax.tree_utils.tree_map_params(
+        optimizer,
+        lambda value, position: value if isinstance(value, optax.MaskedNode) else position,
+        state,
+        positions,
+        transform_non_params=lambda value: -1,
+        is_leaf=lambda value: isinstance(value, optax.MaskedNode),
+    )

@@ -1,0 +1,154 @@
+"""Effective rank of features that are large on both sides, from a randomized sketch, with bounds on its error."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.custom_batching import custom_vmap
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from ._checks import check_count
+from ._effective_rank import effective_rank
+
+
+def sketched_effective_rank(
+    features: Float[Array, "samples width"],
+    *,
+    size: int,
+    key: PRNGKeyArray,
+    iterations: int = 2,
+    mask: Bool[Array, " samples"] | None = None,
+) -> Float[Array, ""]:
+    """The effective rank of the features' leading `size` directions: a lower bound that is cheap for large features.
+
+    A random range finder with power iterations picks `size` orthonormal directions; the effective rank is that of the
+    features within them. The cost is about `4 + 4 * iterations` times `samples * width * size` operations and one
+    eigendecomposition of side `size`, in place of one of side `min(samples, width)`.
+
+    **The error.** Leaving out singular values that are smaller than all others can only lower the effective rank, so
+    this is a lower bound, up to the error of the range finder, and a loose one for a slowly falling spectrum: see the
+    table in `docs/effective_rank.md`. Features of rank at most `size` get their exact effective rank, and
+    [`plastax.effective_rank_bounds`][] gives the upper bound that goes with it. Its gradient is exact for the
+    directions it picked, so maximising it maximises a lower bound of the effective rank.
+
+    !!! example
+
+        ```python
+        from functools import partial
+
+        import jax
+        import plastax
+
+        features = jax.random.normal(jax.random.key(0), (512, 20)) @ jax.random.normal(jax.random.key(1), (20, 384))
+        sketch = partial(plastax.sketched_effective_rank, size=64, key=jax.random.key(2))
+        sketch(features)  # that of the whole, since the rank is below 64
+        plastax.effective_rank_loss({"wide": features}, rank=sketch)
+        ```
+
+    **Arguments:**
+
+    - `features`: samples x width.
+    - `size`: how many directions to keep. With `min(samples, width)` or more the result is exact.
+    - `key`: for the random directions.
+    - `iterations`: power iterations; two are enough unless the spectrum is nearly flat, where no sketch is good.
+    - `mask`: `True` for the samples that count.
+
+    **Returns:**
+
+    A scalar in float32, or the wider dtype of the features.
+
+    ??? cite "Reference"
+
+        Halko, Martinsson and Tropp, *Finding structure with randomness*, SIAM Review 2011.
+    """
+    return effective_rank(_leading(features, size, key, iterations, mask))
+
+
+class EffectiveRankBounds(NamedTuple):
+    """Where the effective rank lies."""
+
+    lower: Float[Array, ""]
+    upper: Float[Array, ""]
+
+
+def effective_rank_bounds(
+    features: Float[Array, "samples width"],
+    *,
+    size: int,
+    key: PRNGKeyArray,
+    iterations: int = 2,
+    mask: Bool[Array, " samples"] | None = None,
+) -> EffectiveRankBounds:
+    r"""Bounds of the effective rank from a sketch of `size` directions.
+
+    The lower bound is [`plastax.sketched_effective_rank`][]. For the upper one, let $K$ be the number of singular
+    values left out and $E$ the sum of their squares, which the sketch knows: their sum is at most $\sqrt{KE}$, and of
+    all ways to spread it the even one has the largest entropy. Equal bounds mean an exact result.
+
+    !!! example
+
+        ```python
+        import jax
+        import plastax
+
+        features = jax.random.normal(jax.random.key(0), (512, 384))
+        lower, upper = plastax.effective_rank_bounds(features, size=256, key=jax.random.key(1))
+        ```
+
+    **Arguments:** as in [`plastax.sketched_effective_rank`][].
+
+    **Returns:**
+
+    A pair `(lower, upper)`.
+    """
+    kept = _leading(features, size, key, iterations, mask)
+    lower = effective_rank(kept)
+    left_out = min(features.shape) - min(kept.shape)
+    if left_out == 0:
+        return EffectiveRankBounds(lower, lower)
+    dtype = lower.dtype
+    whole = features if mask is None else jnp.where(mask[:, None], features, 0)
+    # Scaled, so that squares stay in range.
+    scale = jnp.max(jnp.abs(whole)).astype(dtype)
+    safe_scale = jnp.where(scale == 0, 1, scale)
+    kept, whole = kept.astype(dtype) / safe_scale, whole.astype(dtype) / safe_scale
+    energy = jnp.maximum(jnp.sum(whole**2) - jnp.sum(kept**2), 0)
+    kept_sum = jnp.sum(jnp.linalg.svd(kept, compute_uv=False))
+    tail_sum = jnp.sqrt(left_out * energy)
+    total = kept_sum + tail_sum
+    largest_share = tail_sum / jnp.where(total == 0, 1, total)
+    # Beyond the even spread over everything, a larger tail would lower the entropy again.
+    share = jnp.minimum(largest_share, left_out / (left_out + jnp.maximum(lower, 1)))
+    mixing = -jax.scipy.special.xlogy(share, share) - jax.scipy.special.xlogy(1 - share, 1 - share)
+    entropy = mixing + (1 - share) * jnp.log(jnp.maximum(lower, 1)) + share * jnp.log(left_out)
+    return EffectiveRankBounds(lower, jnp.where(lower == 0, lower, jnp.maximum(jnp.exp(entropy), lower)))
+
+
+def _leading(features, size, key, iterations, mask):
+    check_count("size", size)
+    check_count("iterations", iterations, least=0)
+    if features.ndim != 2:
+        raise ValueError(f"a sketch needs features of shape [samples, width], got {features.shape}: use jax.vmap")
+    if mask is not None:
+        features = jnp.where(mask[:, None], features, 0)
+    if size >= min(features.shape):
+        return features
+    wide = features.astype(jnp.float32) if jnp.finfo(features.dtype).bits < 32 else features
+    fixed = jax.lax.stop_gradient(wide)
+    # Orthonormal directions from the range of the features, sharpened towards the leading ones. They are constants to
+    # the gradient: the derivative of a singular value does not see how its vectors turn.
+    basis = _orthonormal(fixed @ jax.random.normal(key, (fixed.shape[1], size), fixed.dtype))
+    for _ in range(iterations):
+        basis = _orthonormal(fixed @ _orthonormal(fixed.T @ basis))
+    return basis.T @ wide
+
+
+@custom_vmap
+def _orthonormal(columns):
+    return jnp.linalg.qr(columns)[0]
+
+
+@_orthonormal.def_vmap
+def _(axis_size, in_batched, columns):
+    # One matrix at a time, for the same reason as the eigendecompositions in plastax_kernels.
+    return jax.lax.map(_orthonormal, columns), True

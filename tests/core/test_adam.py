@@ -1,0 +1,83 @@
+"""Adam with counts for every entry: the same as Adam, until a unit is reset."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import plastax
+
+
+def run(optimizer, params, grads):
+    @jax.jit
+    def scan(params, grads):
+        def step(carry, grad):
+            params, state = carry
+            updates, state = optimizer.update(grad, state, params)
+            return (optax.apply_updates(params, updates), state), updates
+
+        return jax.lax.scan(step, (params, optimizer.init(params)), grads)
+
+    return scan(params, grads)
+
+
+def gradients(steps=200):
+    # Of very different sizes, and zero at first in places.
+    grads = jax.random.normal(jax.random.key(0), (steps, 4, 3)) * 10.0 ** jnp.arange(-4, 0)[:, None].astype(float)
+    return grads.at[:50, 0, 0].set(0.0)
+
+
+@pytest.mark.parametrize(("b1", "b2", "eps"), [(0.9, 0.999, 1e-8), (0.0, 0.5, 1e-3)])
+def test_equals_adam_in_float64(b1, b2, eps):
+    grads = gradients()
+    _, updates = run(plastax.scale_by_adam(b1, b2, eps), jnp.zeros((4, 3)), grads)
+    mean, square = np.zeros((4, 3)), np.zeros((4, 3))
+    for step, grad in enumerate(np.asarray(grads, np.float64), start=1):
+        mean = b1 * mean + (1 - b1) * grad
+        square = b2 * square + (1 - b2) * grad**2
+        expected = mean / (1 - b1**step) / (np.sqrt(square / (1 - b2**step)) + eps)
+        np.testing.assert_allclose(updates[step - 1], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_equals_optax():
+    # optax computes 1 - b2**count in float32, which at first is off by up to 5e-5.
+    params, grads = {"a": jnp.ones((4, 3)), "none": None}, {"a": gradients(), "none": None}
+    (ours, _), _ = run(plastax.adam(1e-2), params, grads)
+    with jax.numpy_dtype_promotion("standard"):  # optax's own Adam mixes types.
+        (theirs, _), _ = run(optax.adam(1e-2), params, grads)
+    np.testing.assert_allclose(ours["a"], theirs["a"], rtol=1e-4, atol=1e-5)
+
+
+def test_a_schedule_counts_all_steps():
+    schedule = optax.linear_schedule(1.0, 0.0, 10)
+    _, updates = run(plastax.adam(schedule), jnp.zeros(2), jnp.ones((5, 2)))
+    np.testing.assert_allclose(updates[:, 0], -np.array([1.0, 0.9, 0.8, 0.7, 0.6]), rtol=1e-5)
+
+
+def test_bfloat16_gets_bfloat16_updates_from_float32_moments():
+    params, grads = jnp.zeros(3, jnp.bfloat16), jnp.ones((300, 3), jnp.bfloat16)
+    (_, state), updates = run(plastax.scale_by_adam(), params, grads)
+    assert updates.dtype == jnp.bfloat16
+    np.testing.assert_allclose(np.asarray(updates, np.float32), 1.0, rtol=1e-2)
+    np.testing.assert_allclose(state.square, 1 - 0.999**300, rtol=1e-4)
+
+
+def test_rates_can_be_vmapped_and_unknown_arguments_are_accepted():
+    def first(b1):
+        optimizer = plastax.scale_by_adam(b1)
+        state = optimizer.init(jnp.zeros(2))
+        _, state = optimizer.update(jnp.array([2.0, -3.0]), state, jnp.zeros(2), inputs=1, unknown="x")
+        return optimizer.update(jnp.array([0.0, 1.0]), state)[0]
+
+    rates = jnp.array([0.0, 0.5, 0.9])
+    np.testing.assert_allclose(jax.vmap(first)(rates), [first(float(rate)) for rate in rates], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [({"b1": 1.0}, "b1 must be in .0, 1., got 1.0"), ({"b2": -0.1}, "b2 must"), ({"eps": -1.0}, "eps must not")],
+)
+def test_bad_arguments(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        plastax.scale_by_adam(**arguments)

@@ -1,0 +1,296 @@
+"""What every transformation must do, whatever it is for."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import plastax
+
+
+KEY = jax.random.key(7)
+
+
+def make_params(key, dtype=jnp.float32):
+    keys = jax.random.split(key, 3)
+    sizes = (6, 8, 5, 3)
+    return {
+        f"dense{i}": {
+            "kernel": jax.random.normal(keys[i], (sizes[i], sizes[i + 1]), dtype),
+            "bias": 0.1 * jnp.ones(sizes[i + 1], dtype),
+        }
+        for i in range(3)
+    }
+
+
+def features(params, inputs):
+    hidden = {}
+    for name in ("dense0", "dense1"):
+        kernel, bias = params[name]["kernel"], params[name]["bias"]
+        inputs = jax.nn.relu(inputs.astype(kernel.dtype) @ kernel + bias)
+        hidden[name] = inputs
+    return hidden
+
+
+UNITS = tuple(
+    plastax.Units(
+        features=f"dense{i}",
+        incoming=(
+            plastax.Incoming(lambda params, i=i: params[f"dense{i}"]["kernel"], axis=1),
+            plastax.Incoming(lambda params, i=i: params[f"dense{i}"]["bias"], axis=0, fill=0.0),
+        ),
+        outgoing=(
+            plastax.Outgoing(
+                lambda params, i=i: params[f"dense{i + 1}"]["kernel"],
+                axis=0,
+                bias=lambda params, i=i: params[f"dense{i + 1}"]["bias"],
+            ),
+        ),
+    )
+    for i in range(2)
+)
+
+EXAMPLE = jax.ShapeDtypeStruct((4, 6), jnp.float32)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A transformation, what it becomes at strength zero, arguments that it must refuse, and whether masks fit it."""
+
+    make: Callable[[], optax.GradientTransformationExtraArgs]
+    neutral: Callable[[], optax.GradientTransformationExtraArgs]
+    bad: tuple[tuple[Callable[[], Any], str], ...] = field(default=())
+    maskable: bool = True
+
+
+CASES = {
+    "add_effective_rank": Case(
+        lambda: plastax.add_effective_rank(features, 0.1, interval=2, window=3, inputs=EXAMPLE),
+        lambda: plastax.add_effective_rank(features, 0.0),
+        (
+            (lambda: plastax.add_effective_rank(features, -1.0), r"weight must be in \[0, inf\), got -1.0"),
+            (lambda: plastax.add_effective_rank(features, float("nan")), "weight must be in"),
+            (lambda: plastax.add_effective_rank(features, 0.1, interval=0), "interval must be a whole number"),
+            (lambda: plastax.add_effective_rank(features, 0.1, window=0), "window must be a whole number"),
+            (lambda: plastax.add_effective_rank(features, 0.1, window=2), "has to know their shape"),
+            (lambda: plastax.add_effective_rank(features, 0.1, window=2, inputs=()), "empty inputs"),
+            (
+                lambda: plastax.add_effective_rank(features, 0.1, inputs=jax.ShapeDtypeStruct((), jnp.float32)),
+                "leading axis of samples",
+            ),
+        ),
+        maskable=False,
+    ),
+    "l2_er": Case(
+        lambda: plastax.l2_er(features, weight_decay=0.1, er_weight=0.1, interval=2, window=2, inputs=EXAMPLE),
+        lambda: plastax.l2_er(features, weight_decay=0.0, er_weight=0.0),
+        (
+            (lambda: plastax.l2_er(features, weight_decay=-0.1, er_weight=0.1), "weight_decay must be in"),
+            (lambda: plastax.l2_er(features, weight_decay=0.1, er_weight=-0.1), "er_weight must be in"),
+            (lambda: plastax.l2_er(features, weight_decay=0.1, er_weight=0.1, interval=-1), "interval must be"),
+        ),
+        maskable=False,
+    ),
+    "effective_rank_step": Case(
+        lambda: plastax.effective_rank_step(features, 0.1, interval=2, window=2, steps=2, inputs=EXAMPLE),
+        lambda: plastax.effective_rank_step(features, 0.0),
+        (
+            (lambda: plastax.effective_rank_step(features, -0.1), "learning_rate must be in"),
+            (lambda: plastax.effective_rank_step(features, 0.1, steps=0), "steps must be a whole number"),
+        ),
+        maskable=False,
+    ),
+    "spectral_penalty": Case(
+        lambda: plastax.spectral_penalty(0.1, key=KEY),
+        lambda: plastax.spectral_penalty(0.0, key=KEY),
+        (
+            (lambda: plastax.spectral_penalty(-0.1, key=KEY), "strength must be in"),
+            (lambda: plastax.spectral_penalty(0.1, key=KEY, target=-1.0), "target must be in"),
+            (lambda: plastax.spectral_penalty(0.1, key=KEY, power=0), "power must be a whole number"),
+            (lambda: plastax.spectral_penalty(0.1, key=KEY, iterations=0), "iterations must be a whole number"),
+            (lambda: plastax.spectral_penalty(0.1, key=KEY, output_axis=1), "output_axis must be -1"),
+        ),
+    ),
+    "spectral_penalty, ten fresh iterations": Case(
+        lambda: plastax.spectral_penalty(0.1, key=KEY, warm_start=False, iterations=10),
+        lambda: plastax.spectral_penalty(0.0, key=KEY, warm_start=False, iterations=10),
+    ),
+    "parseval": Case(
+        lambda: plastax.parseval(0.1),
+        lambda: plastax.parseval(0.0),
+        (
+            (lambda: plastax.parseval(-0.1), "strength must be in"),
+            (lambda: plastax.parseval(0.1, scale=-1.0), "scale must be in"),
+        ),
+    ),
+    "l2_init": Case(
+        lambda: plastax.l2_init(0.1),
+        lambda: plastax.l2_init(0.0),
+        ((lambda: plastax.l2_init(-0.1), "strength must be in"),),
+    ),
+    "wasserstein": Case(
+        lambda: plastax.wasserstein(0.1),
+        lambda: plastax.wasserstein(0.0),
+        ((lambda: plastax.wasserstein(-0.1), "strength must be in"),),
+    ),
+    "shrink_and_perturb": Case(
+        lambda: plastax.shrink_and_perturb(0.1, 0.1, key=KEY, every=2),
+        lambda: plastax.shrink_and_perturb(0.0, 0.0, key=KEY),
+        (
+            (lambda: plastax.shrink_and_perturb(1.5, 0.1, key=KEY), r"shrink must be in \[0, 1\], got 1.5"),
+            (lambda: plastax.shrink_and_perturb(0.5, -0.1, key=KEY), "sigma must be in"),
+            (lambda: plastax.shrink_and_perturb(0.5, 0.1, key=KEY, every=0), "every must be a whole number"),
+        ),
+    ),
+}
+
+all_cases = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+
+
+STEPS = 3
+MINIBATCHES = jax.random.normal(jax.random.key(1), (STEPS, 4, 6))
+
+
+def extra_args(params, inputs=MINIBATCHES[0]):
+    return {"inputs": inputs, "features": features(params, inputs), "something_else": 1}
+
+
+def train(transform, params, minibatches=MINIBATCHES):
+    """A few steps of a training loop."""
+
+    def step(carry, inputs):
+        params, state = carry
+        gradients = jax.tree.map(lambda p: 0.1 * jnp.cos(p), params)
+        updates, state = transform.update(gradients, state, params, **extra_args(params, inputs))
+        return (optax.apply_updates(params, updates), state), None
+
+    (params, _), _ = jax.lax.scan(step, (params, transform.init(params)), minibatches)
+    return params
+
+
+def largest_difference(left, right):
+    return max(map(float, jax.tree.leaves(jax.tree.map(lambda a, b: jnp.max(jnp.abs(a - b)), left, right))))
+
+
+@all_cases
+def test_accepts_unknown_arguments_and_compiles_once(case):
+    transform = case.make()
+    params = make_params(KEY)
+    state = transform.init(params)
+    update = jax.jit(transform.update)
+    for inputs in MINIBATCHES:
+        updates, new_state = update(params, state, params, **extra_args(params, inputs))
+        assert jax.tree.structure(updates) == jax.tree.structure(params)
+        assert jax.tree.structure(new_state) == jax.tree.structure(state)
+        assert jax.tree.map(lambda x: x.dtype, new_state) == jax.tree.map(lambda x: x.dtype, state)
+        assert all(jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(updates))
+        state = new_state
+    assert update._cache_size() == 1
+
+
+@all_cases
+def test_vmap_over_seeds_equals_a_loop_and_does_something(case):
+    transform = optax.chain(optax.sgd(0.1), case.make())
+    keys = jax.random.split(KEY, 3)
+    params = jax.vmap(make_params)(keys)
+    minibatches = jnp.stack([MINIBATCHES, 2 * MINIBATCHES, 1 - MINIBATCHES])
+    one = jax.jit(lambda params, minibatches: train(transform, params, minibatches))
+    together = jax.jit(jax.vmap(lambda params, minibatches: train(transform, params, minibatches)))(params, minibatches)
+    for i in range(3):
+        params_i = jax.tree.map(lambda p, i=i: p[i], params)
+        alone = one(params_i, minibatches[i])
+        jax.tree.map(lambda a, b, i=i: np.testing.assert_allclose(a[i], b, rtol=1e-4, atol=1e-5), together, alone)
+        assert largest_difference(alone, train(optax.sgd(0.1), params_i, minibatches[i])) > 1e-4
+
+
+@all_cases
+def test_strength_zero_is_the_identity(case):
+    params = make_params(KEY)
+    transform = case.neutral()
+    updates, _ = transform.update(params, transform.init(params), params, **extra_args(params))
+    jax.tree.map(np.testing.assert_array_equal, updates, params)
+
+
+@all_cases
+def test_keeps_bfloat16(case):
+    params = make_params(KEY, jnp.bfloat16)
+    transform = case.make()
+    state = transform.init(params)
+    for inputs in MINIBATCHES[:2]:
+        updates, new_state = transform.update(params, state, params, **extra_args(params, inputs))
+        assert all(leaf.dtype == jnp.bfloat16 for leaf in jax.tree.leaves(updates))
+        assert all(jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(updates))
+        assert jax.tree.map(lambda x: x.dtype, new_state) == jax.tree.map(lambda x: x.dtype, state)
+
+
+@all_cases
+@pytest.mark.parametrize("optimizer", [optax.sgd(0.1, momentum=0.9), optax.adam(0.01)], ids=["momentum", "adam"])
+def test_works_on_either_side_of_an_optimizer(case, optimizer):
+    params = make_params(KEY)
+    # optax's Adam is not made for strict promotion.
+    with jax.numpy_dtype_promotion("standard"):
+        for chain in (optax.chain(case.make(), optimizer), optax.chain(optimizer, case.make())):
+            state = chain.init(params)
+            for inputs in MINIBATCHES[:2]:
+                updates, state = chain.update(params, state, params, **extra_args(params, inputs))
+            assert all(jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(updates))
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in CASES.values() if case.maskable], ids=[n for n, case in CASES.items() if case.maskable]
+)
+def test_leaves_masked_parameters_alone(case):
+    params = make_params(KEY)
+    moved = jax.tree.map(lambda p: p + 0.5, params)
+    mask = {"dense0": True, "dense1": {"kernel": True, "bias": False}, "dense2": False}
+    transform = optax.masked(case.make(), mask)
+    state = transform.init(params)
+    for _ in range(2):
+        updates, state = transform.update(params, state, moved)
+    jax.tree.map(np.testing.assert_array_equal, updates["dense2"], params["dense2"])
+    np.testing.assert_array_equal(updates["dense1"]["bias"], params["dense1"]["bias"])
+    assert not np.array_equal(updates["dense0"]["kernel"], params["dense0"]["kernel"])
+
+
+@all_cases
+def test_states_are_arrays(case):
+    assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(case.make().init(make_params(KEY))))
+
+
+@all_cases
+def test_refuses_bad_arguments(case):
+    for make, message in case.bad:
+        with pytest.raises((ValueError, TypeError), match=message):
+            make()
+
+
+@all_cases
+def test_needs_parameters(case):
+    params = make_params(KEY)
+    transform = case.make()
+    with pytest.raises(ValueError, match=r"needs the parameters|requires `params`|[Pp]arams"):
+        transform.update(params, transform.init(params), **extra_args(params))
+
+
+@all_cases
+def test_refuses_integer_parameters(case):
+    params = {**make_params(KEY), "steps": jnp.arange(3)}
+    with pytest.raises(TypeError, match=r"params\['steps'\] is of dtype int32"):
+        case.make().init(params)
+
+
+def test_strengths_may_be_traced():
+    params = make_params(KEY)
+
+    def update(strength):
+        transform = plastax.l2_init(strength)
+        shifted = jax.tree.map(lambda p: p + 1.0, params)
+        updates, _ = transform.update(params, transform.init(params), shifted)
+        return updates["dense0"]["bias"][0] - params["dense0"]["bias"][0]
+
+    np.testing.assert_allclose(jax.vmap(update)(jnp.array([0.1, 0.2])), [0.1, 0.2], rtol=1e-5)
