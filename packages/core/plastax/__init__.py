@@ -1,5 +1,6 @@
 """plastax keeps deep networks able to learn: regularizers for optax, models for Equinox."""
 
+from . import models as models
 from ._adam import adam as adam, scale_by_adam as scale_by_adam
 from ._branch import every as every, run_if as run_if
 from ._continual_backprop import continual_backprop as continual_backprop

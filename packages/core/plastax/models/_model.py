@@ -1,0 +1,62 @@
+"""What all models have in common."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, DTypeLike, PRNGKeyArray, PyTree
+
+from .._units import Units
+
+
+class Model(eqx.Module):
+    """The calling convention of all models: `output, features, state = model(x, state, train=...)`.
+
+    `x` is a batch, images are NHWC. `features` holds all hidden features after their activation, by the name of the
+    layer, as the next layer reads them. `state` is what changes without being trained, or is fixed without being a
+    parameter: `None` for most models. All inexact arrays of a model are its trainable parameters:
+    `eqx.partition(model, eqx.is_inexact_array)`.
+    """
+
+    @abstractmethod
+    def __call__(self, x: Array, state: PyTree = None, *, train: bool) -> tuple[PyTree, dict[str, Array], PyTree]:
+        """Runs a batch."""
+
+    @property
+    @abstractmethod
+    def dense_layers(self) -> tuple[str, ...]:
+        """Names of the features whose effective rank counts."""
+
+    @abstractmethod
+    def resettable_units(self) -> tuple[Units, ...]:
+        """The units that a unit-resetting method may replace, and the arrays that hold them."""
+
+    def init_state(self, key: PRNGKeyArray | None = None) -> PyTree:
+        """The state to start with: `None` for a model that has none. Some models need a key."""
+        return None
+
+
+def check_batch(x: Array, sample: Sequence[int | str], dtype: DTypeLike, model: str) -> Array:
+    """The batch in the dtype of the model, or an error if it is not a batch of such samples.
+
+    In `sample`, a name stands for a size that is free.
+    """
+    expected = f"[batch, {', '.join(map(str, sample))}]"
+    if x.ndim != 1 + len(sample) or any(
+        isinstance(size, int) and size != given for size, given in zip(sample, x.shape[1:], strict=True)
+    ):
+        raise ValueError(f"{model} takes a batch of shape {expected}, got shape {list(x.shape)}")
+    if x.shape[0] == 0:
+        raise ValueError(f"{model} takes a batch of shape {expected} with at least one sample, got none")
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+        raise TypeError(f"{model} takes floating point inputs, got {x.dtype}: scale and convert them first")
+    return x.astype(dtype)
+
+
+def check_sizes(**sizes: int | Sequence[int]) -> None:
+    """Raises unless all of these are positive whole numbers, or sequences of them."""
+    for name, size in sizes.items():
+        numbers = size if isinstance(size, Sequence) else [size]
+        if any(not isinstance(number, int) or number < 1 for number in numbers):
+            raise ValueError(f"`{name}` must be positive whole numbers only, got {size!r}")
