@@ -134,7 +134,7 @@ def continual_backprop(
     check_key(key)
     check_range("replacement_rate", replacement_rate, 0.0, 1.0)
     check_range("decay_rate", decay_rate, 0.0, 1.0, high_open=True)
-    check_range("maturity_threshold", maturity_threshold, 0)
+    check_range("maturity_threshold", maturity_threshold, 0.0)
     optimizer = optax.with_extra_args_support(optimizer)
     method = "continual_backprop"
 
