@@ -1,0 +1,49 @@
+"""Bounds of the effective rank from sketches of several sizes, beside the truth.
+
+Run with `python -m plastax_benchmarks.speed.sketch`.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import plastax
+
+from .._threads import single_threaded_lapack
+
+
+SAMPLES, WIDTH, SIZES = 1500, 1200, (64, 256, 512)
+
+
+def spectra():
+    """Features with spectra that fall at different rates, by name."""
+    rng = np.random.default_rng(0)
+    left, _ = np.linalg.qr(rng.normal(size=(SAMPLES, WIDTH)))
+    right, _ = np.linalg.qr(rng.normal(size=(WIDTH, WIDTH)))
+    low_rank = rng.normal(size=(SAMPLES, 20)) @ rng.normal(size=(20, WIDTH))
+    named = {
+        "rank 50": (left[:, :50]) @ right[:50],
+        "1/i": (left / np.arange(1, WIDTH + 1)) @ right,
+        "1 to 1e-3": (left * np.logspace(0, -3, WIDTH)) @ right,
+        "relu of rank 20": np.maximum(low_rank, 0),
+        "relu of noise": np.maximum(rng.normal(size=(SAMPLES, WIDTH)), 0),
+    }
+    return {name: jnp.asarray(features, jnp.float32) for name, features in named.items()}
+
+
+def main() -> None:
+    """Prints a table."""
+    single_threaded_lapack()
+    bounds = jax.jit(plastax.effective_rank_bounds, static_argnames="size")
+    print(f"| singular values | effective rank | {' | '.join(f'size {size}' for size in SIZES)} |")
+    print(f"|---|---|{'---|' * len(SIZES)}")
+    for name, features in spectra().items():
+        cells = []
+        for size in SIZES:
+            lower, upper = bounds(features, size=size, key=jax.random.key(1))
+            cells.append(f"{float(lower):.0f} to {float(upper):.0f}")
+        print(f"| {name} | {float(plastax.effective_rank(features)):.0f} | {' | '.join(cells)} |")
+
+
+if __name__ == "__main__":
+    main()
