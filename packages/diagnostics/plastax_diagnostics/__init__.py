@@ -12,3 +12,35 @@ from ._operators import (
     residual_term as residual_term,
     task_loss as task_loss,
 )
+from ._bounds import (
+    gradient_lipschitz as gradient_lipschitz,
+    l2_strength as l2_strength,
+    lipschitz_bound as lipschitz_bound,
+    output_curvature as output_curvature,
+    residual_bound as residual_bound,
+    ResidualBound as ResidualBound,
+    task_shift as task_shift,
+)
+from ._dense_layers import dense_layers as dense_layers, DenseLayer as DenseLayer
+from ._kernel import gated_linear_kernel as gated_linear_kernel
+from ._kfac import kfac_error as kfac_error, kfac_factors as kfac_factors, kfac_layers as kfac_layers
+from ._kronecker import KFACError as KFACError, KFACFactors as KFACFactors, KFACLayer as KFACLayer
+from ._norms import feature_norms as feature_norms, norms as norms
+from ._projectors import fast_slow_projectors as fast_slow_projectors
+from ._ranks import (
+    approximate_rank as approximate_rank,
+    effective_ranks as effective_ranks,
+    numerical_rank as numerical_rank,
+    Ranks as Ranks,
+    ranks as ranks,
+    singular_values as singular_values,
+    stable_rank as stable_rank,
+)
+from ._threshold import fast_interval as fast_interval, fast_threshold as fast_threshold, is_fast as is_fast
+from ._units import (
+    always_active_units as always_active_units,
+    dead_units as dead_units,
+    dormant_scores as dormant_scores,
+    dormant_units as dormant_units,
+    saturated_units as saturated_units,
+)
