@@ -22,7 +22,7 @@ def as_function(function: Callable) -> Callable:
     if not callable(function):
         raise TypeError(f"expected a function, got {function!r}")
     if isinstance(function, (eqx.Module, jax.tree_util.Partial)):
-        return function
+        return function  # pyright: ignore[reportReturnType]
     return PlainFunction(function)
 
 

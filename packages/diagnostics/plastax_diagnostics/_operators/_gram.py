@@ -12,6 +12,7 @@ from jaxtyping import PyTree
 from ._losses import LossLike, MeanLoss, SquaredError, StoredRoots
 from ._model import ModelOperator, Reduction, model_operator
 from ._precision import precision
+from ._samples import as_samples
 
 
 class Gram(ModelOperator):
@@ -138,25 +139,29 @@ def loss_weighted_gram(
 
     An operator on arrays of shape [samples, outputs].
     """
-    operator = model_operator(
-        Gram, model, loss, params, data, chunk=chunk, where=where, dtype=dtype, mesh=mesh, reduction=reduction
+    return as_gram(
+        model_operator(
+            Gram, model, loss, params, data, chunk=chunk, where=where, dtype=dtype, mesh=mesh, reduction=reduction
+        )
     )
-    if not isinstance(operator.loss, MeanLoss):
-        return operator
-    with precision(operator.dtype, params, data):
-        inputs, targets = operator.samples.data
-        roots = operator.loss.roots(model_outputs(operator), targets)
-    return model_operator(
-        Gram,
-        model,
-        StoredRoots(),
-        params,
-        (inputs, roots),
-        chunk=chunk,
-        where=where,
-        dtype=operator.dtype,
-        mesh=mesh,
-        reduction=reduction,
+
+
+def as_gram(operator: ModelOperator) -> Gram:
+    """The loss-weighted Gram matrix that belongs to an operator, with a root of its loss that can be applied."""
+    samples, loss = operator.samples, operator.loss
+    if isinstance(loss, MeanLoss):
+        inputs, targets = samples.data
+        with precision(operator.dtype, operator):
+            roots = jnp.asarray(loss.roots(model_outputs(operator), targets), operator.dtype)
+            samples, loss = as_samples((inputs, roots), samples.chunk, samples.mesh), StoredRoots()
+    return Gram(
+        params=operator.params,
+        where=operator.where,
+        samples=samples,
+        model=operator.model,
+        loss=loss,
+        outputs=operator.outputs,
+        reduction=operator.reduction,
     )
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, Num
 
 from ._function import as_function
+from ._precision import is_traced
 
 
 Outputs = Float[Array, "samples outputs"]
@@ -98,7 +99,7 @@ class CrossEntropy(OutputLoss):
                 f"cross-entropy over {classes} classes needs integer targets [samples] or probabilities "
                 f"[samples, {classes}], got {targets.dtype} of shape {targets.shape}"
             )
-        if isinstance(targets, jax.core.Tracer):
+        if is_traced(targets):
             return
         values = np.asarray(targets)
         if indices and (values.min() < 0 or values.max() >= classes):
@@ -138,7 +139,7 @@ class SquaredError(OutputLoss):
 
 
 class MeanLoss(OutputLoss):
-    """Any function of (outputs, targets) that is a mean over samples; its curvature comes from automatic differentiation."""
+    """Any function of (outputs, targets) that is a mean over samples. Its curvature is by automatic differentiation."""
 
     function: Callable
 

@@ -61,17 +61,17 @@ def model_operator(
         params = replicate(cast_floats(params, dtype), mesh)
         samples = as_samples(cast_floats(tuple(data), dtype), chunk, mesh)
         model = cast_floats(as_function(model), dtype)
-        loss = cast_floats(as_loss(loss), dtype)
+        output_loss: OutputLoss = cast_floats(as_loss(loss), dtype)
         outputs = jax.eval_shape(model, params, samples.first()[0])
         if getattr(outputs, "ndim", None) != 2:
             raise ValueError(f"the model must return outputs of shape [samples, outputs], got {outputs}")
-        loss.check(outputs, samples.data[1])
+        output_loss.check(outputs, samples.data[1])
         return kind(
             params=params,
             where=where,
             samples=samples,
             model=model,
-            loss=loss,
+            loss=output_loss,
             outputs=outputs.shape[1],
             reduction=reduction,
         )

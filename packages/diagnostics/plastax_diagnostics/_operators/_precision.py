@@ -15,13 +15,18 @@ def is_float(leaf: Any) -> bool:
     return hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jnp.floating)
 
 
+def is_traced(leaf: Any) -> bool:
+    """Whether a leaf stands for a value that is not known yet."""
+    return isinstance(leaf, jax.core.Tracer)  # pyright: ignore[reportAttributeAccessIssue]
+
+
 def working_dtype(params: PyTree, dtype: Any) -> np.dtype:
     """The dtype that an operator computes in: the one asked for, else float32 or the wider type of the parameters."""
     if dtype is not None:
-        dtype = np.dtype(dtype)
-        if dtype not in (np.float32, np.float64):
-            raise ValueError(f"`dtype` must be float32 or float64 (or None for that of the parameters), got {dtype}")
-        return dtype
+        wanted = np.dtype(dtype)
+        if wanted.name not in ("float32", "float64"):
+            raise ValueError(f"`dtype` must be float32 or float64 (or None for that of the parameters), got {wanted}")
+        return wanted
     if any(leaf.dtype == np.float64 for leaf in jax.tree.leaves(params) if is_float(leaf)):
         return np.dtype(np.float64)
     return np.dtype(np.float32)
@@ -37,7 +42,7 @@ def precision(dtype: Any, *operands: PyTree) -> Iterator[None]:
     if np.dtype(dtype) != np.float64 or jax.config.jax_enable_x64:  # pyright: ignore[reportAttributeAccessIssue]
         yield
         return
-    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(operands)):
+    if any(map(is_traced, jax.tree.leaves(operands))):
         raise ValueError(
             "a float64 operator was used inside a jitted or transformed float32 program: "
             "call jax.config.update('jax_enable_x64', True) first, or use the operator outside of jit"
