@@ -55,8 +55,8 @@ def residual_bound(
 ) -> ResidualBound:
     r"""The ingredients of the bound on the residual term of the Hessian at the start of the next task.
 
-    The theorem takes $\Gamma$ over a whole ball of inputs, which nobody can compute. Here it is taken over the inputs of
-    both tasks, which is what the proof needs for these samples.
+    The theorem takes $\Gamma$ over a whole ball of inputs, which nobody can compute. Here it is taken over the inputs
+    of both tasks, which is what the proof needs for these samples.
 
     **Arguments:**
 
@@ -155,7 +155,9 @@ def gradient_lipschitz(loss: LossLike) -> float:
     known = {CrossEntropy: 0.5, SquaredError: 1.0}
     kind = type(as_loss(loss))
     if kind not in known:
-        raise ValueError(f"the gradient's Lipschitz constant is known for cross_entropy and squared_error, not {loss!r}")
+        raise ValueError(
+            f"the gradient's Lipschitz constant is known for cross_entropy and squared_error, not {loss!r}"
+        )
     return known[kind]
 
 
@@ -174,7 +176,7 @@ def lipschitz_bound(kernels: Sequence[ArrayLike]) -> float:
 
 
 def task_shift(data: tuple[ArrayLike, ArrayLike], next_data: tuple[ArrayLike, ArrayLike], *, lipschitz: float) -> float:
-    r"""How far two tasks are apart for the loss's gradient: an infinity-Wasserstein distance over (input, target) pairs.
+    r"""How far two tasks are apart for the loss's gradient: an infinity-Wasserstein distance over (input, target).
 
     The samples of both tasks are matched one to one so that the *largest* cost of a pair is as small as possible. The
     cost of a pair is $L\,\|x - x'\| + \|y - y'\|$: the gradient (outputs minus target, or probabilities minus target)
@@ -201,8 +203,8 @@ def task_shift(data: tuple[ArrayLike, ArrayLike], next_data: tuple[ArrayLike, Ar
 def l2_strength(ggn_eigenvalues: ArrayLike, residual_norm: float, *, cut: float | None = None) -> float:
     r"""The weight decay above which every positive eigenvalue of the Gauss-Newton matrix stays positive in the Hessian.
 
-    By Weyl's inequality each eigenvalue of the Hessian is at least that of the Gauss-Newton matrix minus the norm of the
-    residual term, so a weight decay above $\|R\| - \lambda^+_{\min}$ is enough. The claim is about the number of
+    By Weyl's inequality each eigenvalue of the Hessian is at least that of the Gauss-Newton matrix minus the norm of
+    the residual term, so a weight decay above $\|R\| - \lambda^+_{\min}$ is enough. The claim is about the number of
     *positive* eigenvalues; the plain rank is full with any weight decay.
 
     **Arguments:**

@@ -1,4 +1,4 @@
-"""The dense layers of a network, found in its program: what goes into each, and how the outputs depend on what comes out.
+"""The dense layers of a network, found in its program: what goes in, and how outputs depend on what comes out.
 
 Nothing is asked of the network but to be a function of (params, inputs): a dense layer is a matrix product between a
 two-dimensional leaf of the parameters and a [samples, width] array.
@@ -51,7 +51,7 @@ class _Found:
     leaf: int
     inputs: Array
     tap: tuple[tuple[int, ...], Any]
-    biased: bool = False
+    bias: int | None = None
 
 
 # Programs inside programs, and where the inner one is kept.
@@ -93,41 +93,70 @@ def dense_layers(
 
     A dictionary from the names of the kernels to the layers, in the order of the forward pass.
     """
-    leaves, structure = jax.tree.flatten(params)
-    names = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(params)]
-    program = jax.make_jaxpr(lambda leaves, x: model(jax.tree.unflatten(structure, leaves), x))(leaves, inputs)
-    if len(program.out_avals) != 1 or len(program.out_avals[0].shape) != 2:
-        shapes = [out.shape for out in program.out_avals]
-        raise ValueError(f"the model must return one array [samples, outputs], got shapes {shapes}")
-    (samples, outputs), dtype = program.out_avals[0].shape, program.out_avals[0].dtype
-
-    def forward(taps, leaves, x):
-        walk = _Walk(names, taps)
-        origins = [*(_origin(index, leaf) for index, leaf in enumerate(leaves)), None]
-        (out,), _ = walk.run(program.jaxpr, program.consts, [*leaves, x], origins)
-        return out, walk.found
-
-    # A first pass over shapes alone says where the layers are, the second goes through their taps.
-    plan: list[_Found] = []
-    jax.eval_shape(lambda leaves, x: plan.extend(forward(None, leaves, x)[1]), leaves, inputs)
-    _check_found(plan, names, leaves)
+    program = _Program(model, params, inputs)
+    plan = program.plan()
+    _check_found(plan, program.names, program.leaves)
+    samples, outputs = program.out.shape
 
     @jax.jit
     def record(leaves, x):
         taps = [jnp.zeros(*found.tap) for found in plan]
-        _, pullback, found = jax.vjp(lambda taps: _strip(forward(taps, leaves, x)), taps, has_aux=True)
-        unit = jnp.eye(outputs, dtype=dtype)
+        _, pullback, found = jax.vjp(lambda taps: _strip(program.run(taps, leaves, x)), taps, has_aux=True)
+        unit = jnp.eye(outputs, dtype=program.out.dtype)
         each_output = jnp.broadcast_to(unit[:, None], (outputs, samples, outputs))
         (jacobians,) = jax.vmap(pullback)(each_output)
         return [jnp.moveaxis(jacobian, 0, 1) for jacobian in jacobians], found
 
-    jacobians, layer_inputs = record(leaves, inputs)
+    jacobians, layer_inputs = record(program.leaves, inputs)
     layers = {}
     for found, jacobian, entering in zip(plan, jacobians, layer_inputs, strict=True):
-        if found.biased:
+        if found.bias is not None:
             entering = jnp.concatenate([entering, jnp.ones((samples, 1), entering.dtype)], axis=1)
-        layers[names[found.leaf]] = DenseLayer(names[found.leaf], entering, jacobian)
+        name = program.names[found.leaf]
+        layers[name] = DenseLayer(name, entering, jacobian)
     return layers
+
+
+def only_dense_layers(model: Callable, params: PyTree, inputs: Any) -> bool:
+    """Whether all parameters are kernels and biases of dense layers. Looks at shapes alone."""
+    try:
+        program = _Program(model, params, inputs)
+        plan = program.plan()
+        _check_found(plan, program.names, program.leaves)
+    except ValueError:
+        return False
+    used = {found.leaf for found in plan} | {found.bias for found in plan}
+    return used >= set(range(len(program.leaves)))
+
+
+class _Program:
+    """A model, traced, with the leaves of its parameters as its first arguments."""
+
+    def __init__(self, model: Callable, params: PyTree, inputs: Any):
+        self.inputs = inputs
+        self.leaves, structure = jax.tree.flatten(params)
+        self.names = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(params)]
+        self.program = jax.make_jaxpr(lambda leaves, x: model(jax.tree.unflatten(structure, leaves), x))(
+            self.leaves, inputs
+        )
+        shapes = [out.shape for out in self.program.out_avals]
+        if len(shapes) != 1 or len(shapes[0]) != 2:
+            raise ValueError(f"the model must return one array [samples, outputs], got shapes {shapes}")
+        self.out = self.program.out_avals[0]
+
+    def run(self, taps, leaves, x):
+        """The outputs, and the layers that were met on the way."""
+        walk = _Walk(self.names, taps)
+        origins = [*(_origin(index, leaf) for index, leaf in enumerate(leaves)), *(None for _ in jax.tree.leaves(x))]
+        arguments = [*leaves, *jax.tree.leaves(x)]
+        (out,), _ = walk.run(self.program.jaxpr, self.program.consts, arguments, origins)
+        return out, walk.found
+
+    def plan(self) -> list[_Found]:
+        """Where the layers are, from a pass over shapes alone."""
+        plan: list[_Found] = []
+        jax.eval_shape(lambda leaves, x: plan.extend(self.run(None, leaves, x)[1]), self.leaves, self.inputs)
+        return plan
 
 
 class _Walk:
@@ -174,8 +203,8 @@ class _Walk:
         if len(marked) == 1 and name in _PASS_ON[type(marked[0])]:
             return marked[0]
         if name == "add" and {type(source) for source in sources} == {_Bias, _Product}:
-            product = next(source for source in marked if isinstance(source, _Product))
-            self.found[product.layer].biased = True
+            product, bias = sorted(marked, key=lambda source: isinstance(source, _Bias))
+            self.found[product.layer].bias = bias.leaf
         return None
 
     def dense(self, equation, operands, sources, kernel_side):

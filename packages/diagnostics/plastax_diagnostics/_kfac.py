@@ -23,8 +23,8 @@ def kfac_layers(
     r"""What each dense layer's block of the Gauss-Newton matrix of the mean loss is made of.
 
     For a layer with inputs $a_n$ the block is $\frac1N \sum_n a_n a_n^\top \otimes \sum_o g_{no} g_{no}^\top$, where
-    $g_{no}$ are the columns of the layer's Jacobian times a square root of the curvature of the loss. These are *not* loss
-    gradients: with them the block would be the empirical Fisher matrix, which vanishes as the network fits its data.
+    $g_{no}$ are the columns of the layer's Jacobian times a square root of the curvature of the loss. These are *not*
+    loss gradients: with them the block would be the empirical Fisher matrix, which vanishes as the network fits its data.
 
     **Arguments:**
 

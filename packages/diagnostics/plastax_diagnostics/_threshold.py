@@ -10,8 +10,8 @@ def fast_threshold(learning_rate: float, steps: int, contraction: float = 1e-3) 
     r"""The eigenvalue from which a direction is learnt within the step budget.
 
     Gradient descent multiplies the residual along an eigenvalue $\lambda$ by $(1 - \eta\lambda)^K$ in $K$ steps. For
-    $\eta\lambda \le 1$ that is at most $\gamma$ exactly when $\lambda \ge (1 - \gamma^{1/K})/\eta$: the threshold. It is
-    computed in double precision without the cancellation in $1 - \gamma^{1/K}$.
+    $\eta\lambda \le 1$ that is at most $\gamma$ exactly when $\lambda \ge (1 - \gamma^{1/K})/\eta$: the threshold.
+    It is computed in double precision without the cancellation in $1 - \gamma^{1/K}$.
 
     !!! example
 
