@@ -24,7 +24,7 @@ def kfac_layers(
 
     For a layer with inputs $a_n$ the block is $\frac1N \sum_n a_n a_n^\top \otimes \sum_o g_{no} g_{no}^\top$, where
     $g_{no}$ are the columns of the layer's Jacobian times a square root of the curvature of the loss. These are *not*
-    loss gradients: with them the block would be the empirical Fisher matrix, which vanishes as the network fits its data.
+    loss gradients: with them the block would be the empirical Fisher matrix, which vanishes as the network fits.
 
     **Arguments:**
 
@@ -42,16 +42,16 @@ def kfac_layers(
     A dictionary from kernel names to [`plastax_diagnostics.KFACLayer`][], which gives `factors`, `error()`
     and `entry_error(...)`. In float64, on the host.
     """
-    dtype, loss = working_dtype(params, dtype), as_loss(loss)
+    dtype, output_loss = working_dtype(params, dtype), as_loss(loss)
     with precision(dtype, params, data):
         params, (inputs, targets) = cast_floats(params, dtype), cast_floats(data, dtype)
-        loss.check(jax.eval_shape(model, params, inputs), targets)
+        output_loss.check(jax.eval_shape(model, params, inputs), targets)
         outputs = model(params, inputs)
         if not bool(jnp.all(jnp.isfinite(outputs))):
             raise ValueError("the network's outputs are not all finite: there is no curvature to factorise")
         layers = {}
         for name, layer in dense_layers(model, params, inputs).items():
-            gradients = _times_root(loss, outputs, targets, layer.jacobian)
+            gradients = _times_root(output_loss, outputs, targets, layer.jacobian)
             layers[name] = KFACLayer(np.asarray(layer.inputs, np.float64), np.asarray(gradients, np.float64))
     return layers
 

@@ -233,9 +233,9 @@ def _confident_mistakes(by_sample):
     return float(by_sample[by_sample > 99].sum() / max(by_sample.sum(), np.finfo(float).tiny))
 
 
-def _as_functions(model, params, state, features):
+def _as_functions(model: Any, params: PyTree, state: PyTree, features: Callable | None) -> tuple[Any, PyTree, Any]:
     """The outputs and the features of any kind of model, as functions of parameters and inputs."""
-    if not (isinstance(model, eqx.Module) and "train" in inspect.signature(model).parameters):
+    if not (isinstance(model, eqx.Module) and "train" in inspect.signature(type(model).__call__).parameters):
         if params is None:
             raise ValueError("params may be None only for an Equinox model that is called with `train=`")
         return model, params, features

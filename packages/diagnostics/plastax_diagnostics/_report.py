@@ -188,13 +188,13 @@ def _plain(value):
     return value
 
 
-def _build(kind, value):
+def _build(kind: Any, value: Any) -> Any:
     """Reads plain data back as the type that a dataclass says."""
     if typing.get_origin(kind) in (typing.Union, UnionType):
         return None if value is None else _build(next(k for k in typing.get_args(kind) if k is not NoneType), value)
     if dataclasses.is_dataclass(kind):
         hints = typing.get_type_hints(kind)
-        return kind(**{name: _build(hints[name], item) for name, item in value.items()})  # pyright: ignore[reportCallIssue]
+        return kind(**{name: _build(hints[name], item) for name, item in value.items()})
     if typing.get_origin(kind) is tuple:
         return tuple(_build(typing.get_args(kind)[0], item) for item in value)
     return float(value) if kind is float else value

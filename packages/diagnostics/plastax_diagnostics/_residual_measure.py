@@ -102,8 +102,8 @@ class ResidualMeasure:
         r"""The squared residual after that many steps of gradient descent, over the squared residual now.
 
         That is the integral of $(1 - \eta\lambda)^{2K}$, exact for a model that is linear in its parameters. The
-        function has positive even derivatives, so the Gauss rule bounds the integral from below, and the rule with further nodes
-        at both ends of the spectrum (Gauss-Lobatto) from above. When steps overshoot ($\eta\lambda_{\max} > 1$), the
+        function has positive even derivatives, so the Gauss rule bounds the integral from below, and the rule with
+        further nodes at both ends of the spectrum (Gauss-Lobatto) from above. When steps overshoot ($\eta\lambda_{\max} > 1$), the
         bound from above is as good as the largest eigenvalue is known, which takes an order of about 5. 0 for a
         residual of zero.
         """

@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, PyTree
 
 from plastax_kernels.reference import at_least_float32
@@ -14,25 +15,26 @@ Flags = PyTree[Bool[Array, "..."]]
 def dead_units(features: Features) -> Flags:
     """Units whose output is exactly zero on every sample (and at every position of a convolution).
 
-    No gradient flows through a dead ReLU, on these samples.
+        No gradient flows through a dead ReLU, on these samples.
 
-    !!! example
+        !!! example
 
-        ```python
-        import jax.numpy as jnp
-        import plastax_diagnostics as pd
+            ```python
+            import jax.numpy as jnp
+    from jax.core import Tracer
+            import plastax_diagnostics as pd
 
-        features = {"dense1": jnp.array([[0.0, 1.0], [0.0, 0.0]])}
-        pd.dead_units(features)  # {"dense1": [True, False]}
-        ```
+            features = {"dense1": jnp.array([[0.0, 1.0], [0.0, 0.0]])}
+            pd.dead_units(features)  # {"dense1": [True, False]}
+            ```
 
-    **Arguments:**
+        **Arguments:**
 
-    - `features`: a pytree of post-activation features, [samples, ..., units] for each layer.
+        - `features`: a pytree of post-activation features, [samples, ..., units] for each layer.
 
-    **Returns:**
+        **Returns:**
 
-    A pytree of flags, one for each unit. A unit with a NaN is not dead: check the features where that matters.
+        A pytree of flags, one for each unit. A unit with a NaN is not dead: check the features where that matters.
     """
     return jax.tree.map(lambda layer: jnp.all(rows_of(layer) == 0, axis=0), features)
 
@@ -90,7 +92,7 @@ def dormant_units(features: Features, threshold: float | Float[Array, ""] = 0.02
 
     A pytree of flags, one for each unit.
     """
-    if not isinstance(threshold, jax.core.Tracer) and threshold < 0:
+    if not isinstance(threshold, Tracer) and threshold < 0:
         raise ValueError(f"threshold must be at least 0, got {threshold}")
     return jax.tree.map(lambda score: score <= threshold, dormant_scores(features))
 
@@ -107,7 +109,7 @@ def saturated_units(features: Features, level: float | Float[Array, ""] = 0.95) 
 
     A pytree of flags, one for each unit.
     """
-    if not isinstance(level, jax.core.Tracer) and not 0 < level <= 1:
+    if not isinstance(level, Tracer) and not 0 < level <= 1:
         raise ValueError(f"level must lie in (0, 1], got {level}")
     return jax.tree.map(lambda layer: jnp.all(jnp.abs(rows_of(layer)) >= level, axis=0), features)
 
