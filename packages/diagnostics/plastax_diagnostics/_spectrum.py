@@ -124,9 +124,10 @@ class Spectrum:
         counts = np.array([self.size * _share_beyond(measure, eps, signed) for measure in self.measures])
         brackets = [_share_bounds(measure, eps, signed, self.rounding) for measure in self.measures]
         lowest, highest = (float(bound) for bound in self.size * np.mean(brackets, axis=0))
-        value = float(np.mean(counts))
+        value = float(np.clip(np.mean(counts), 0, self.size))
         if self.exact:
-            return Estimate(value, 0.0, lowest, highest, resolved=highest - lowest < 0.5)
+            value, lowest, highest = (float(round(number)) for number in (value, lowest, highest))
+            return Estimate(value, 0.0, lowest, highest, resolved=lowest == highest)
         error = count_error(value, self.size, self.probes)
         lower, upper = count_bounds(lowest, highest, self.size, self.probes)
         resolved = highest - lowest < max(1.0, 2 * error)

@@ -92,10 +92,11 @@ def check_vector(vector: PyTree, structure: PyTree) -> None:
     if expected != found:
         raise ValueError(f"the vector must have the structure of the parameters, {expected}, got {found}")
     for (path, want), have in zip(jax.tree_util.tree_leaves_with_path(structure), jax.tree.leaves(vector), strict=True):
-        if want.shape != jnp.shape(have) or want.dtype != jnp.result_type(have):
+        shape, dtype = jnp.shape(have), getattr(have, "dtype", type(have).__name__)
+        if want.shape != shape or want.dtype != dtype:
             raise ValueError(
                 f"vector{jax.tree_util.keystr(path)} must be {want.dtype} of shape {want.shape}, "
-                f"got {jnp.result_type(have)} of shape {jnp.shape(have)}"
+                f"got {dtype} of shape {shape}"
             )
 
 

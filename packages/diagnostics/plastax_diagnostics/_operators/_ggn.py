@@ -8,7 +8,7 @@ from jax.sharding import Mesh
 from jaxtyping import PyTree
 
 from ._losses import LossLike
-from ._model import ModelOperator, Reduction, model_operator
+from ._model import ModelOperator, model_operator
 
 
 class GGN(ModelOperator):
@@ -38,7 +38,7 @@ def ggn(
     where: Callable | None = None,
     dtype: Any = None,
     mesh: Mesh | None = None,
-    reduction: Reduction = "mean",
+    reduction: str = "mean",
 ) -> GGN:
     r"""The generalised Gauss-Newton matrix: the Hessian without the curvature of the model itself.
 

@@ -10,7 +10,7 @@ from jax.sharding import Mesh
 from jaxtyping import PyTree
 
 from ._losses import LossLike, MeanLoss, SquaredError, StoredRoots
-from ._model import ModelOperator, Reduction, model_operator
+from ._model import ModelOperator, model_operator
 from ._precision import precision
 from ._samples import as_samples
 
@@ -51,7 +51,7 @@ def gram(
     where: Callable | None = None,
     dtype: Any = None,
     mesh: Mesh | None = None,
-    reduction: Reduction = "mean",
+    reduction: str = "mean",
 ) -> Gram:
     r"""The Gram matrix $J J^\top$ of the Jacobian of all outputs: the empirical neural tangent kernel.
 
@@ -109,7 +109,7 @@ def loss_weighted_gram(
     where: Callable | None = None,
     dtype: Any = None,
     mesh: Mesh | None = None,
-    reduction: Reduction = "mean",
+    reduction: str = "mean",
 ) -> Gram:
     r"""$B^\top J J^\top B$, with $B B^\top$ the curvature of the loss by the outputs.
 

@@ -2,7 +2,6 @@
 
 import abc
 from collections.abc import Callable
-from typing import Literal
 
 import equinox as eqx
 import jax
@@ -16,7 +15,8 @@ from ._precision import is_traced
 
 Outputs = Float[Array, "samples outputs"]
 Targets = Num[Array, "samples *shape"]
-LossLike = Literal["cross_entropy", "squared_error"] | Callable
+LossLike = str | Callable
+"""`"cross_entropy"`, `"squared_error"`, or a function of (outputs, targets) that is a mean over samples."""
 
 
 class OutputLoss(eqx.Module):

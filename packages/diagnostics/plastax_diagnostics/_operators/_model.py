@@ -1,7 +1,7 @@
 """What operators made from a model's outputs share."""
 
 from collections.abc import Callable
-from typing import Any, Literal, get_args
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -15,7 +15,7 @@ from ._precision import cast_floats, precision, working_dtype
 from ._samples import as_samples, replicate
 
 
-Reduction = Literal["mean", "sum"]
+REDUCTIONS = ("mean", "sum")
 
 
 class ModelOperator(CurvatureOperator):
@@ -24,7 +24,7 @@ class ModelOperator(CurvatureOperator):
     model: Callable
     loss: OutputLoss
     outputs: int = eqx.field(static=True)
-    reduction: Reduction = eqx.field(static=True)
+    reduction: str = eqx.field(static=True)
 
     @property
     def scale(self) -> float:
@@ -48,11 +48,11 @@ def model_operator(
     where: Callable | None,
     dtype: Any,
     mesh: Mesh | None,
-    reduction: Reduction,
+    reduction: str,
 ) -> Any:
     """Checks what the user has given and makes an operator of that kind."""
-    if reduction not in get_args(Reduction):
-        raise ValueError(f"`reduction` must be one of {get_args(Reduction)}, got {reduction!r}")
+    if reduction not in REDUCTIONS:
+        raise ValueError(f"`reduction` must be one of {REDUCTIONS}, got {reduction!r}")
     if not (isinstance(data, (tuple, list)) and len(data) == 2):
         raise ValueError(f"`data` must be a pair (inputs, targets), got {type(data).__name__}")
     check_params(params, where)

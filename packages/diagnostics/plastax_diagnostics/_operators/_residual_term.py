@@ -9,7 +9,7 @@ from jax.sharding import Mesh
 from jaxtyping import PyTree
 
 from ._losses import LossLike
-from ._model import ModelOperator, Reduction, model_operator
+from ._model import ModelOperator, model_operator
 
 
 class ResidualTerm(ModelOperator):
@@ -41,7 +41,7 @@ def residual_term(
     where: Callable | None = None,
     dtype: Any = None,
     mesh: Mesh | None = None,
-    reduction: Reduction = "mean",
+    reduction: str = "mean",
 ) -> ResidualTerm:
     """The Hessian minus the generalised Gauss-Newton matrix: the curvature of the model, weighted with the residuals.
 
