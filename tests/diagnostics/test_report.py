@@ -53,13 +53,16 @@ def collapsed():
     return report_on(DEAD)
 
 
-def test_a_healthy_network_can_learn_and_a_collapsed_one_cannot(healthy, collapsed):
-    assert healthy.verdict == "can learn"
-    assert collapsed.verdict == "cannot learn"
+def test_a_healthy_network_is_fast_enough_and_a_collapsed_one_is_not(healthy, collapsed):
+    assert healthy.verdict == "fast enough"
+    assert collapsed.verdict == "too slow"
     assert healthy.gram.epsilon_rank.lower > collapsed.gram.epsilon_rank.upper
     assert healthy.hessian.epsilon_rank.lower > collapsed.hessian.epsilon_rank.upper
     assert healthy.residual.fast_fraction.lower > collapsed.residual.fast_fraction.upper
     assert collapsed.layers[0].dead == 15 / 16
+    assert healthy.condition.verdict == "not ruled out"
+    assert collapsed.condition.verdict == "impossible"
+    assert collapsed.condition.required == pytest.approx(0.5)
     assert healthy.layers[0].effective_rank > 4 * collapsed.layers[0].effective_rank
 
 
@@ -98,7 +101,7 @@ def test_numbers_match_dense_float64_algebra(healthy):
 
 def test_the_table_says_what_matters(healthy, collapsed):
     text = str(healthy)
-    for part in ("CAN LEARN", "epsilon-rank", "Hessian", "loss-weighted Gram", "fast fraction", "hidden", "['in']"):
+    for part in ("FAST ENOUGH", "epsilon-rank", "Hessian", "loss-weighted Gram", "fast fraction", "hidden", "['in']"):
         assert part in text
     assert max(map(len, str(collapsed).splitlines()[3:])) <= 110
     assert "94%" in str(collapsed)
@@ -173,7 +176,7 @@ def test_confident_mistakes_are_not_held_against_the_network():
 def test_a_network_without_any_curvature_gives_no_nan():
     nothing = jax.tree.map(jnp.zeros_like, PARAMS) | {"bias": jnp.full(HIDDEN, -1.0)}
     found = report_on(nothing)
-    assert found.verdict == "cannot learn"
+    assert found.verdict == "too slow"
     assert found.gram.epsilon_rank.upper == 0
     assert found.residual.predicted.lower == pytest.approx(1.0)
     assert "nan" not in found.to_json().lower()

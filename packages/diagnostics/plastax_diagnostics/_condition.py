@@ -22,7 +22,8 @@ class NecessaryCondition:
         `"not applicable"` when the step size breaks the assumption $\eta\lambda_{\max} \le 1$.
     - `fast_fraction`: the share of the squared residual in fast directions.
     - `required`: the least share with which the target can be reached.
-    - `threshold`: the eigenvalue from which directions are fast.
+    - `contraction`, `threshold`: a direction is fast when no more than that share of it is left at the end, which is so
+        from that eigenvalue on.
     - `step_size`: $\eta\lambda_{\max}$.
     - `sentence`: the verdict in words.
     """
@@ -30,6 +31,7 @@ class NecessaryCondition:
     verdict: Verdict
     fast_fraction: Bracket
     required: float
+    contraction: float
     threshold: float
     step_size: float
     sentence: str
@@ -115,18 +117,19 @@ def necessary_condition(
     what = f"a loss of {target:.3g}"
     if loss != "squared_error":
         what = f"{target:.3g} in the quadratic model of {loss} (not a {loss} of {target:.3g})"
-    has, needs = f"{_share(fraction)} of the residual is fast", f"at least {required:.4g} is needed"
+    has = f"{_share(fraction)} of the residual is fast (contraction {contraction:.3g})"
+    needs = f"at least {required:.4g} is needed"
     if required == 0:
-        needs = f"and with contraction {contraction:g} the condition asks for nothing at this target"
+        needs = "and the condition asks for nothing at this target"
     sentence = {
-        "impossible": f"Gradient descent cannot reach {what} in {steps} steps: {has}, {needs}.",
-        "not ruled out": f"Reaching {what} in {steps} steps is not ruled out: {has}, {needs}.",
+        "impossible": f"With the features as they are, {what} cannot be reached in {steps} steps: {has}, {needs}.",
+        "not ruled out": f"It is not ruled out that {what} is reached in {steps} steps: {has}, {needs}.",
         "unresolved": f"Whether {what} can be reached in {steps} steps is unresolved: {has}, {needs}; "
         "raise the order of the residual measure.",
         "not applicable": f"The condition does not apply: learning rate x largest eigenvalue = {step_size:.3g} "
         "is above 1, so steps overshoot.",
     }[verdict]
-    return NecessaryCondition(verdict, fraction, required, threshold, step_size, sentence)
+    return NecessaryCondition(verdict, fraction, required, contraction, threshold, step_size, sentence)
 
 
 def _verdict(fraction: Bracket, required: float, step_size: float) -> Verdict:

@@ -14,7 +14,7 @@ from ._report_table import table
 from ._residual_measure import Bracket
 
 
-ReportVerdict = Literal["can learn", "cannot learn", "unresolved", "not applicable"]
+ReportVerdict = Literal["fast enough", "too slow", "unresolved", "not applicable"]
 
 
 @dataclass(frozen=True)
@@ -108,14 +108,14 @@ class ResidualSummary:
 
 @dataclass(frozen=True)
 class PlasticityReport:
-    """How much curvature a network has left and what it can learn: see [`plastax_diagnostics.plasticity_report`][].
+    """How much curvature a network has left and how fast it can learn: see [`plastax_diagnostics.plasticity_report`][].
 
     `print(report)` shows a table, `report.to_json()` and `PlasticityReport.from_json(text)` write and read it, and
     `report.plot()` draws it.
 
     **Arguments:**
 
-    - `verdict`, `sentence`: the answer, in a word and in a sentence.
+    - `verdict`, `sentence`: the answer, in a word and in a sentence. It is about learning with features as they are.
     - `loss`, `loss_value`: the loss and its mean over the samples.
     - `samples`, `parameters`: how many of each were looked at.
     - `learning_rate`, `steps`, `contraction`: the budget.
@@ -123,7 +123,8 @@ class PlasticityReport:
     - `goal`: the share of the squared residual that may be left at the end.
     - `hessian`, `gram`: spectra of the Hessian and of the loss-weighted Gram matrix of the mean loss.
     - `residual`: how the residual lies in the latter.
-    - `condition`: the necessary condition of the collapse theory.
+    - `condition`: the necessary condition of the collapse theory, with the contraction for which it asks for half of
+        the residual to be fast.
     - `layers`, `norms`: statistics of features, and of parameters and gradients.
     - `cost_in_gradients`: what the report has cost, in gradients over all samples that were given; an upper figure that
         takes each product with a Hessian or Gram matrix for two gradients.
@@ -194,7 +195,8 @@ def _build(kind: Any, value: Any) -> Any:
         return None if value is None else _build(next(k for k in typing.get_args(kind) if k is not NoneType), value)
     if dataclasses.is_dataclass(kind):
         hints = typing.get_type_hints(kind)
-        return kind(**{name: _build(hints[name], item) for name, item in value.items()})
+        fields = {name: _build(hints[name], item) for name, item in value.items()}
+        return typing.cast(Any, kind)(**fields)
     if typing.get_origin(kind) is tuple:
         return tuple(_build(typing.get_args(kind)[0], item) for item in value)
     return float(value) if kind is float else value

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 HESSIAN, GRAM, MARK = "#1f5a99", "#d9822b", "#444444"
-VERDICT_COLOURS = {"can learn": "#2e7d32", "cannot learn": "#b3261e"}
+VERDICT_COLOURS = {"fast enough": "#2e7d32", "too slow": "#b3261e"}
 
 
 def plot_report(report: "PlasticityReport", axes: Any = None) -> Any:
@@ -32,8 +32,8 @@ def plot_density(report: "PlasticityReport", axis: Any) -> None:
     eps = report.eps
     for name, summary, colour in (("Hessian", report.hessian, HESSIAN), ("loss-weighted Gram", report.gram, GRAM)):
         grid, density = _stretched_density(summary, eps)
-        rank = summary.epsilon_rank
-        label = f"{name}: {rank.value:.3g} [{rank.lower:.3g}, {rank.upper:.3g}]\nof {summary.size} above eps"
+        rank, mark = summary.epsilon_rank, "" if summary.epsilon_rank.resolved else " (not resolved)"
+        label = f"{name}: {rank.value:.0f} [{rank.lower:.0f}, {rank.upper:.0f}]\nof {summary.size} above eps{mark}"
         axis.plot(grid, density, color=colour, label=label)
         axis.fill_between(grid, density, 1e-7, color=colour, alpha=0.15)
     for side in (-eps, eps):

@@ -103,9 +103,9 @@ class ResidualMeasure:
 
         That is the integral of $(1 - \eta\lambda)^{2K}$, exact for a model that is linear in its parameters. The
         function has positive even derivatives, so the Gauss rule bounds the integral from below, and the rule with
-        further nodes at both ends of the spectrum (Gauss-Lobatto) from above. When steps overshoot ($\eta\lambda_{\max} > 1$), the
-        bound from above is as good as the largest eigenvalue is known, which takes an order of about 5. 0 for a
-        residual of zero.
+        further nodes at both ends of the spectrum (Gauss-Lobatto) from above. When steps overshoot
+        ($\eta\lambda_{\max} > 1$), the bound from above is as good as the largest eigenvalue is known, which takes an
+        order of about 5. 0 for a residual of zero.
         """
         check_budget(learning_rate, steps, 0.5)
         if self.tridiagonal is None:
