@@ -17,10 +17,11 @@ import jax.numpy as jnp
 import plastax_diagnostics as pd
 
 
-SIZES = (64, 40, 40, 40, 10)
-SAMPLES = 100
+SIZES = (64, 40, 40, 40, 5)
+SAMPLES = 80
 
 
+@jax.jit
 def init(key):
     keys = jax.random.split(key, len(SIZES) - 1)
     return [
@@ -41,6 +42,7 @@ def model(params, inputs):
     return last @ params[-1]["kernel"] + params[-1]["bias"]
 
 
+@jax.jit
 def new_task(key):
     """Sparse positive inputs, like the pixels of digits, with random labels."""
     value_key, where_key, label_key = jax.random.split(key, 3)
@@ -70,7 +72,7 @@ def learn_in_full(params, data, learning_rate, steps):
     return jax.lax.fori_loop(0, steps, step, params)
 
 
-def main(out=None, *, tasks=12, steps_per_task=4000, task_rate=0.03, learning_rate=0.2, steps=8000, order=60, seed=0):
+def main(out=None, *, tasks=10, steps_per_task=4000, task_rate=0.1, learning_rate=0.1, steps=4000, order=60, seed=0):
     keys = jax.random.split(jax.random.key(seed), tasks + 3)
     fresh = init(keys[0])
     worn = fresh
@@ -123,6 +125,6 @@ def draw(out, reports, reached):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", default="collapse.png", help="where to save the figure")
-    parser.add_argument("--tasks", type=int, default=12, help="how many tasks wear the network out")
+    parser.add_argument("--tasks", type=int, default=10, help="how many tasks wear the network out")
     arguments = parser.parse_args()
     main(arguments.out, tasks=arguments.tasks)

