@@ -101,7 +101,7 @@ def test_loss_weighted_gram_shares_its_spectrum_with_the_ggn(loss):
 
 def test_a_part_of_the_parameters_is_a_block_of_the_matrix():
     params, data = network(), samples("squared_error")
-    hessian, ggn, jacobian = references("squared_error", params, data)
+    hessian, ggn, _ = references("squared_error", params, data)
     bias, last = slice(0, 5), slice(25, 40)  # of the flat parameters: biases, kernel, kernel
 
     operator = pd.hessian(
@@ -206,3 +206,14 @@ def test_cross_entropy_residual_and_root_reproduce_gradient_and_curvature(logit)
         np.testing.assert_allclose(roots @ roots.transpose(0, 2, 1), curvature, atol=1e-15)
         one_hot = jnp.asarray(np.eye(3)[np.asarray(targets)])
         np.testing.assert_allclose(loss.value(outputs, targets), loss.value(outputs, one_hot))
+
+
+def test_memory_of_a_product_is_that_of_one_chunk():
+    def temporary(chunk):
+        params = {"first": {"w": jnp.ones((INPUTS, 64)), "b": jnp.ones(64)}, "last": jnp.ones((64, OUTPUTS))}
+        data = (jnp.ones((4010, INPUTS)), jnp.zeros(4010, int))
+        operator = pd.hessian(pd.task_loss(model, "cross_entropy"), params, data, chunk=chunk)
+        program = jax.jit(lambda operator, vector: operator.mv(vector)).lower(operator, params).compile()
+        return program.memory_analysis().temp_size_in_bytes
+
+    assert temporary(100) < 0.1 * temporary(None)

@@ -121,8 +121,8 @@ def test_merged_and_saved_spectra_are_the_same(tmp_path):
         assert (again.size, again.positive, again.eps, again.exact) == (300, False, found.eps, found.exact)
     with pytest.raises(ValueError, match="exact"):
         merged.merge(pd.exact_spectrum(OPERATOR))
+    other = pd.spectrum(lx.DiagonalLinearOperator(jnp.ones(50)), jax.random.key(0), order=2, exact=False)
     with pytest.raises(ValueError, match="300 and 50"):
-        other = pd.spectrum(lx.DiagonalLinearOperator(jnp.ones(50)), jax.random.key(0), order=2, exact=False)
         merged.merge(other)
 
 

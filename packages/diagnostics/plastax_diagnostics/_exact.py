@@ -8,18 +8,21 @@ from jaxtyping import Float
 
 from ._dense_layers import dense_layers
 from ._lanczos import check_operator
-from ._operators import GGN, Gram, dense, model_outputs, precision
+from ._operators import GGN, CurvatureOperator, Gram, dense, model_outputs, precision
 from ._operators._gram import as_gram
 from ._operators._precision import is_float
 from ._quadrature import Discrete
 from ._spectrum import Spectrum
 
 
-MATRIX_LIMIT = 1000
-"""Up to this side a matrix is written out product by product rather than probed."""
+LARGEST = 10_000
+"""The largest side of a matrix that is decomposed on request: 0.8 GB in float64, and minutes."""
 
 GRAM_LIMIT = 3000
-"""Up to this side the Gram matrix of a dense network is: it takes a few matrix products in all."""
+"""Up to this side the Gram matrix of a dense network is made without being asked for: it takes no products."""
+
+SMALL = 1000
+"""Up to so many parameters a matrix is written out without being asked for, one product for each."""
 
 
 def exact_spectrum(operator: lx.AbstractLinearOperator) -> Spectrum:
@@ -45,21 +48,26 @@ def exact_spectrum(operator: lx.AbstractLinearOperator) -> Spectrum:
 
     **Arguments:**
 
-    - `operator`: symmetric, of lineax or of this package.
+    - `operator`: symmetric, of lineax or of this package. Its smaller side must be at most 10,000.
 
     **Returns:**
 
     A [`plastax_diagnostics.Spectrum`][].
     """
     check_operator(operator)
-    matrix = _smaller_matrix(operator, MATRIX_LIMIT * 20)
-    assert matrix is not None
+    matrix = _smaller_matrix(operator, by_layers=LARGEST, by_products=LARGEST)
+    if matrix is None:
+        raise ValueError(
+            f"the operator has {operator.in_size()} eigenvalues, and no smaller side: matrices are decomposed up to "
+            f"{LARGEST}; use `spectrum`"
+        )
     return _spectrum_of_matrix(operator, matrix)
 
 
-def exact_spectrum_if_small(operator: lx.AbstractLinearOperator) -> Spectrum | None:
-    """All eigenvalues if they cost little, `None` otherwise."""
-    matrix = _smaller_matrix(operator, MATRIX_LIMIT)
+def exact_spectrum_if_cheap(operator: lx.AbstractLinearOperator, products: int) -> Spectrum | None:
+    """All eigenvalues if they cost next to nothing, or no more than so many products; `None` otherwise."""
+    tiny = SMALL if _parameters(operator) <= SMALL else 0
+    matrix = _smaller_matrix(operator, by_layers=GRAM_LIMIT, by_products=max(tiny, min(products, GRAM_LIMIT)))
     return None if matrix is None else _spectrum_of_matrix(operator, matrix)
 
 
@@ -100,19 +108,23 @@ def gram_matrix(operator: Gram) -> Float[np.ndarray, "rows rows"] | None:
     return matrix if trusted else None
 
 
-def _smaller_matrix(operator, limit):
-    """A matrix with all eigenvalues that are not zero, or `None` if that would take too many products."""
+def _parameters(operator):
+    selection = operator.selection() if isinstance(operator, CurvatureOperator) else operator.in_structure()
+    return sum(leaf.size for leaf in jax.tree.leaves(selection))
+
+
+def _smaller_matrix(operator, *, by_layers, by_products):
+    """A matrix with all eigenvalues that are not zero, or `None` if its side is above the limits."""
     if isinstance(operator, (GGN, Gram)):
         rows = operator.samples.size * operator.outputs
-        columns = sum(leaf.size for leaf in jax.tree.leaves(operator.selection()))
-        if rows <= columns:
-            matrix = gram_matrix(as_gram(operator)) if rows <= max(limit, GRAM_LIMIT) else None
-            if matrix is not None or rows > limit:
+        if rows <= _parameters(operator):
+            matrix = gram_matrix(as_gram(operator)) if rows <= by_layers else None
+            if matrix is not None or rows > by_products:
                 return matrix
             operator = as_gram(operator)
         elif isinstance(operator, Gram):
             operator = GGN(**{name: getattr(operator, name) for name in operator.__dataclass_fields__})
-    return None if operator.in_size() > limit else np.asarray(dense(operator), np.float64)
+    return None if operator.in_size() > by_products else np.asarray(dense(operator), np.float64)
 
 
 def _spectrum_of_matrix(operator, matrix):

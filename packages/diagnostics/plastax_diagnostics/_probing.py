@@ -8,7 +8,7 @@ import lineax as lx
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from ._exact import exact_spectrum_if_small
+from ._exact import exact_spectrum_if_cheap
 from ._lanczos import Progress, check_operator, tridiagonalise
 from ._operators import precision
 from ._spectrum import Spectrum
@@ -52,9 +52,9 @@ def spectrum(
     - `key`: for the probes, which are Gaussian vectors scaled to length 1.
     - `order`: the number of products for each probe. It is cut to the size of the operator, with a word in the log.
     - `probes`: their number. One is enough for a large operator; errors fall with its square root.
-    - `exact`: take exact eigenvalues where they are cheap, with a word in the log: up to 1000 parameters, and for the
-        Gauss-Newton and the Gram matrix up to 1000 samples x outputs, 3000 for networks of dense layers. `False` for
-        probes in any case.
+    - `exact`: take exact eigenvalues where they are cheap, with a word in the log: up to 1000 parameters; for the
+        Gauss-Newton and the Gram matrix of a network of dense layers up to 3000 samples x outputs; and wherever it takes
+        no more products than probing would. `False` for probes in any case.
     - `batch`: how many probes share each evaluation of the operator, by `vmap`. By default as many (up to 4) as keep
         their bases, `order` vectors each, within 256 MiB in all. The others follow in sequence, in the same program.
     - `progress`: a function `(done, total)` of steps, called now and then. It does not compile anything again.
@@ -66,8 +66,8 @@ def spectrum(
     if order < 1 or probes < 1 or (batch is not None and batch < 1):
         raise ValueError(f"`order`, `probes` and `batch` must be positive, got {order}, {probes} and {batch}")
     check_operator(operator)
-    if exact and (found := exact_spectrum_if_small(operator)) is not None:
-        log.info("%s is small: these are its exact eigenvalues, not probes", type(operator).__name__)
+    if exact and (found := exact_spectrum_if_cheap(operator, order * probes)) is not None:
+        log.info("the exact eigenvalues of %s are cheap here: no probes are taken", type(operator).__name__)
         return found
     size = operator.in_size()
     if order > size:
