@@ -94,7 +94,7 @@ def main(out=None, *, tasks=10, steps_per_task=4000, task_rate=0.1, learning_rat
             steps=steps,
             key=keys[2],
             features=features,
-            settings=dataclasses.replace(pd.FULL, order=order, probes=2, residual_order=order),
+            settings=dataclasses.replace(pd.FULL, order=order, residual_order=order),
         )
         trained = learn_in_full(params, data, learning_rate, steps)
         reached[name] = float(jnp.mean(jnp.argmax(model(trained, inputs), axis=1) == labels))

@@ -1,6 +1,7 @@
 """Threshold, projectors, residual measure and necessary condition, held against dense algebra and real training."""
 
 from decimal import Decimal, getcontext
+from functools import cache
 
 import jax
 import jax.numpy as jnp
@@ -47,7 +48,9 @@ def dense_gram():
         return np.asarray(jacobian @ jacobian.T), np.asarray(gated_linear(kernel, inputs), np.float64)
 
 
-def measure_of(loss, targets, reduction, order=64):
+@cache
+def measure_of(loss, reduction, order=64):
+    targets = TARGETS if loss == "squared_error" else CLASSES
     operator = pd.loss_weighted_gram(
         gated_linear, loss, GATES, (INPUTS, targets), reduction=reduction, dtype=jnp.float64
     )
@@ -123,7 +126,7 @@ def test_residual_dynamics_of_real_training(dense_gram, reduction):
         last = np.asarray(gated_linear(trained, inputs) - targets).reshape(-1)
     power = np.linalg.matrix_power(np.eye(len(matrix)) - learning_rate * matrix, steps)
     np.testing.assert_allclose(last, power @ first, atol=1e-10)
-    measure = measure_of("squared_error", TARGETS, reduction)
+    measure = measure_of("squared_error", reduction)
     left = measure.predicted_residual(learning_rate, steps)
     np.testing.assert_allclose(left.value, np.sum(last**2) / np.sum(first**2), rtol=1e-9)
     assert left.lower - 1e-9 <= left.value <= left.upper + 1e-9
@@ -141,7 +144,7 @@ def test_cross_entropy_follows_its_quadratic_model(dense_gram):
     y = np.eye(OUT)[np.asarray(CLASSES)]
     curvature = np.einsum("na,ab->nab", p, np.eye(OUT)) - np.einsum("na,nb->nab", p, p)
     first = (p - y) / np.sqrt(p)
-    measure = measure_of("cross_entropy", CLASSES, "sum")
+    measure = measure_of("cross_entropy", "sum")
     np.testing.assert_allclose(measure.norm_squared, np.sum(first**2), rtol=1e-10)
     learning_rate, steps = 0.9 / measure.largest_eigenvalue, 25
     with jax.enable_x64(True):
@@ -165,7 +168,7 @@ def test_a_loss_given_as_a_function_follows_its_quadratic_model_too():
     def cross_entropy(outputs, targets):
         return -jnp.mean(jnp.take_along_axis(jax.nn.log_softmax(outputs), targets[:, None], axis=1))
 
-    named, general = (measure_of(loss, CLASSES, "mean") for loss in ("cross_entropy", cross_entropy))
+    named, general = (measure_of(loss, "sum") for loss in ("cross_entropy", cross_entropy))
     rate = 0.5 / named.largest_eigenvalue
     np.testing.assert_allclose(general.norm_squared, named.norm_squared, rtol=1e-6)
     left = [measure.predicted_residual(rate, 20).value for measure in (named, general)]
@@ -262,7 +265,7 @@ def test_the_required_fraction_is_tight():
 
 
 def test_sum_and_mean_losses_say_the_same():
-    by_sum, by_mean = (measure_of("squared_error", TARGETS, reduction) for reduction in ("sum", "mean"))
+    by_sum, by_mean = (measure_of("squared_error", reduction) for reduction in ("sum", "mean"))
     rate, budget = 0.5 / by_sum.largest_eigenvalue, {"steps": 30, "contraction": 0.1}
     target = 0.004 * by_sum.loss  # needs 60 % to be fast
     first = pd.necessary_condition(by_sum, target=target, learning_rate=rate, **budget)
