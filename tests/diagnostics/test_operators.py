@@ -50,17 +50,21 @@ def mean_loss(loss, outputs, targets):
 
 def references(loss, params, data):
     """Hessian, Gauss-Newton matrix and Jacobian from dense derivatives of the flat parameters, in float64."""
-    with jax.enable_x64(True):
-        params, data = jax.tree.map(
-            lambda leaf: jnp.asarray(leaf, jnp.float64) if leaf.dtype == jnp.float32 else leaf, (params, data)
-        )
+
+    @jax.jit
+    def derivatives(params, inputs, targets):
         flat, unravel = ravel_pytree(params)
-        inputs, targets = data
-        outputs = model(params, inputs)
         hessian = jax.hessian(lambda flat: mean_loss(loss, model(unravel(flat), inputs), targets))(flat)
         jacobian = jax.jacrev(lambda flat: model(unravel(flat), inputs).ravel())(flat)
-        curvature = jax.hessian(lambda out: mean_loss(loss, out.reshape(SAMPLES, OUTPUTS), targets))(outputs.ravel())
-        return np.asarray(hessian), np.asarray(jacobian.T @ curvature @ jacobian), np.asarray(jacobian)
+        outputs = model(params, inputs).ravel()
+        curvature = jax.hessian(lambda out: mean_loss(loss, out.reshape(SAMPLES, OUTPUTS), targets))(outputs)
+        return hessian, jacobian.T @ curvature @ jacobian, jacobian
+
+    with jax.enable_x64(True):
+        wide = jax.tree.map(
+            lambda leaf: np.asarray(leaf, np.float64 if leaf.dtype == jnp.float32 else leaf.dtype), (params, *data)
+        )
+        return tuple(np.asarray(matrix) for matrix in derivatives(*wide))
 
 
 LOSSES = pytest.mark.parametrize("loss", ["cross_entropy", "squared_error", huber])
@@ -69,22 +73,25 @@ LOSSES = pytest.mark.parametrize("loss", ["cross_entropy", "squared_error", hube
 @LOSSES
 def test_dense_forms_match_dense_derivatives(loss):
     params, data = network(), samples(loss)
-    hessian, ggn, jacobian = references(loss, params, data)
-    settings = {"dtype": "float64", "chunk": 3}
+    hessian, ggn, _ = references(loss, params, data)
     found = {
-        "hessian": pd.hessian(pd.task_loss(model, loss), params, data, **settings),
-        "ggn": pd.ggn(model, loss, params, data, **settings),
-        "residual": pd.residual_term(model, loss, params, data, **settings),
-        "gram": pd.gram(model, params, data[0], **settings),
-        "sum": pd.gram(model, params, data[0], reduction="sum", **settings),
+        "hessian": pd.hessian(pd.task_loss(model, loss), params, data, dtype="float64", chunk=3),
+        "ggn": pd.ggn(model, loss, params, data, dtype="float64", chunk=3),
+        "residual": pd.residual_term(model, loss, params, data, dtype="float64", reduction="sum"),
     }
     found = {name: np.asarray(pd.dense(operator)) for name, operator in found.items()}
     assert all(matrix.dtype == np.float64 for matrix in found.values())
     np.testing.assert_allclose(found["hessian"], hessian, atol=1e-13)
     np.testing.assert_allclose(found["ggn"], ggn, atol=1e-13)
-    np.testing.assert_allclose(found["residual"], hessian - ggn, atol=1e-13)
-    np.testing.assert_allclose(found["sum"], jacobian @ jacobian.T, atol=1e-12)
-    np.testing.assert_allclose(found["gram"], jacobian @ jacobian.T / SAMPLES, atol=1e-12)
+    np.testing.assert_allclose(found["residual"], SAMPLES * (hessian - ggn), atol=1e-12)
+
+
+def test_gram_is_that_of_the_jacobian():
+    params, (inputs, targets) = network(), samples("squared_error")
+    *_, jacobian = references("squared_error", params, (inputs, targets))
+    for reduction, scale in (("mean", SAMPLES), ("sum", 1)):
+        found = pd.dense(pd.gram(model, params, inputs, reduction=reduction, dtype="float64", chunk=3))
+        np.testing.assert_allclose(found, jacobian @ jacobian.T / scale, atol=1e-12)
 
 
 @LOSSES

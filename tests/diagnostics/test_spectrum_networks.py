@@ -61,6 +61,21 @@ def test_ggn_by_the_smaller_side(model, params, by_layers):
         assert found.epsilon_rank(eps * dense[-1]).value == np.sum(dense > eps * dense[-1])
 
 
+def test_what_is_exact_without_being_asked_for():
+    data = samples(40, 6, 3)
+    layers = pd.ggn(relu, "cross_entropy", network([6, 120, 3]), data)
+    assert pd.spectrum(layers, jax.random.key(0), order=3).exact  # 1203 parameters, 120 rows from layers
+
+    def scaled_relu(params, inputs):
+        return params[0] * relu(params[1], inputs)
+
+    others = pd.ggn(scaled_relu, "cross_entropy", (jnp.ones(3), network([6, 120, 3])), data)
+    assert not pd.spectrum(others, jax.random.key(0), order=3).exact
+    assert pd.spectrum(others, jax.random.key(0), order=120).exact  # as many products as probing takes
+    with pytest.raises(ValueError, match=r"20000 eigenvalues.*use `spectrum`"):
+        pd.exact_spectrum(lx.DiagonalLinearOperator(jnp.ones(20_000)))
+
+
 def test_gram_with_more_rows_than_parameters():
     params, data = network([2, 3]), samples(40, 2, 3)
     gram = pd.gram(relu, params, data[0])
