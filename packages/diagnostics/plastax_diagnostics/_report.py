@@ -126,8 +126,9 @@ class PlasticityReport:
     - `condition`: the necessary condition of the collapse theory, with the contraction for which it asks for half of
         the residual to be fast.
     - `layers`, `norms`: statistics of features, and of parameters and gradients.
-    - `cost_in_gradients`: what the report has cost, in gradients over all samples that were given; an upper figure that
-        takes each product with a Hessian or Gram matrix for two gradients.
+    - `cost_in_gradients`: what the curvature has cost, in gradients over all samples that were given: counted, not
+        measured, with a product with a Hessian or Gram matrix for two gradients. The statistics of layers and fixed
+        overheads come on top.
     - `seconds`: how long it took, with compilation.
     """
 

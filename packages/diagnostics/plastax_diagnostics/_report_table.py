@@ -18,7 +18,7 @@ def table(report: "PlasticityReport") -> str:
         f"  {report.loss} {report.loss_value:.4g} over {report.samples} samples, {report.parameters} parameters",
         f"  budget: learning rate {report.learning_rate:g} for {report.steps} steps, "
         f"contraction {report.contraction:g}, eps {report.eps:.4g}",
-        f"  cost: at most {report.cost_in_gradients:.3g} gradients, {report.seconds:.1f} s",
+        f"  cost: {report.cost_in_gradients:.3g} gradients for the curvature (counted), {report.seconds:.1f} s in all",
         "",
         f"  {'curvature':<20}{'epsilon-rank':<34}{'largest':>10}{'smallest':>11}{'trace':>10}{'stable':>8}",
         _curvature("Hessian", report.hessian),
