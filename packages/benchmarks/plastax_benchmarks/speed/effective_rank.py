@@ -11,7 +11,7 @@ import plastax
 
 from .._threads import single_threaded_lapack
 from ._numpy_rank import numpy_effective_rank
-from ._timing import interleaved_medians
+from .timing import interleaved, medians, ratio
 
 
 SHAPES = (
@@ -45,15 +45,16 @@ def main(repeats: int = 31) -> None:
     for samples, width in SHAPES:
         normal = jax.random.normal(jax.random.key(samples * width), (samples, width))
         features = jax.nn.relu(normal)
-        medians = interleaved_medians(
+        seconds = interleaved(
             {"ours": lambda features=features: ours(features), "theirs": lambda features=features: theirs(features)},
-            repeats if samples * width < 10**6 else max(repeats // 3, 1),
+            rounds=repeats if samples * width < 10**6 else max(repeats // 3, 1),
         )
+        typical = medians(seconds)
         value, gradient = (np.asarray(x, np.float64) for x in ours(features))
         true_value, true_gradient = numpy_effective_rank(features)
         print(
-            f"{samples:>8} x {width:<5} {1e3 * medians['ours']:>7.2f} ms {1e3 * medians['theirs']:>7.2f} ms "
-            f"{medians['theirs'] / medians['ours']:>5.2f}x {abs(value - true_value) / true_value:>12.1e} "
+            f"{samples:>8} x {width:<5} {1e3 * typical['ours']:>7.2f} ms {1e3 * typical['theirs']:>7.2f} ms "
+            f"{ratio(seconds, 'theirs', 'ours'):>5.2f}x {abs(value - true_value) / true_value:>12.1e} "
             f"{np.linalg.norm(gradient - true_gradient) / np.linalg.norm(true_gradient):>15.1e}"
         )
 

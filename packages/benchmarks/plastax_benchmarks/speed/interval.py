@@ -14,7 +14,7 @@ import optax
 import plastax
 
 from .._threads import single_threaded_lapack
-from ._timing import interleaved_medians
+from .timing import interleaved, medians
 
 
 SEEDS, STEPS, INTERVAL, SIZES = 4, 2000, 100, (784, 100, 100, 100, 10)
@@ -130,14 +130,14 @@ def main(repeats: int = 9) -> None:
         "transformation": program(train, optax.chain(base, step)),
         "scan over blocks": program(train_in_blocks, base),
     }
-    medians = interleaved_medians(programs, repeats)
+    typical = medians(interleaved(programs, rounds=repeats))
     few = INTERVAL  # The select is too slow for all steps.
-    slow = interleaved_medians({"select": program(train, optax.chain(base, plain_cond_step()), few)}, 1)
-    medians["plain lax.cond (scaled up)"] = slow["select"] * STEPS / few
+    slow = medians(interleaved({"select": program(train, optax.chain(base, plain_cond_step()), few)}, rounds=1))
+    typical["plain lax.cond (scaled up)"] = slow["select"] * STEPS / few
 
-    due = medians["training without it"] + STEPS / INTERVAL * medians["one effective-rank step"]
+    due = typical["training without it"] + STEPS / INTERVAL * typical["one effective-rank step"]
     print(f"{STEPS} steps, {SEEDS} seeds, an effective-rank step every {INTERVAL}; medians of {repeats} rounds")
-    for name, seconds in medians.items():
+    for name, seconds in typical.items():
         print(f"  {name:28} {1e3 * seconds:9.1f} ms   {seconds / due:6.2f} of what is due")
     print(f"  due = training without it + {STEPS // INTERVAL} effective-rank steps = {1e3 * due:.1f} ms")
 

@@ -1,0 +1,94 @@
+"""Whether error bars hold what they promise: `python -m plastax_benchmarks.speed.coverage`.
+
+On a network of about 500 parameters whose eigenvalues are computed exactly, epsilon-ranks are estimated with a single
+probe, over many keys, orders and thresholds. A bracket should hold the truth in at least 95 % of all cases.
+"""
+
+import argparse
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import plastax_diagnostics as pd
+
+
+WIDTHS = (10, 20, 12, 5)
+
+
+def trained_network(key, steps=200):
+    """A small tanh network, trained for a while on noisy labels, and its data."""
+    keys = jax.random.split(key, 6)
+    params = [
+        (jax.random.normal(each, (a, b)) * np.float32(1 / np.sqrt(a)), jnp.zeros(b))
+        for each, a, b in zip(keys, WIDTHS, WIDTHS[1:], strict=False)
+    ]
+    inputs = jax.random.normal(keys[4], (200, WIDTHS[0]))
+    labels = jnp.argmax(inputs[:, : WIDTHS[-1]] + 0.5 * jax.random.normal(keys[5], (200, WIDTHS[-1])), axis=1)
+    loss = pd.task_loss(network, "cross_entropy")
+
+    def step(_, params):
+        gradient = jax.grad(loss)(params, (inputs, labels))
+        return jax.tree.map(lambda value, slope: value - 0.3 * slope, params, gradient)
+
+    return jax.jit(lambda params: jax.lax.fori_loop(0, steps, step, params))(params), (inputs, labels)
+
+
+def network(params, inputs):
+    """Dense layers with tanh between them."""
+    *hidden, (kernel, bias) = params
+    for w, b in hidden:
+        inputs = jnp.tanh(inputs @ w + b)
+    return inputs @ kernel + bias
+
+
+def coverage(operator, truth, *, orders, shares, keys):
+    """A row for each order and threshold: truth, share of brackets that hold it, their mean width, and so on."""
+    largest = max(abs(node) for node in truth.extremes[:2])
+    found = {
+        order: [pd.spectrum(operator, jax.random.key(key), order=order, exact=False) for key in range(keys)]
+        for order in orders
+    }
+    rows = []
+    for order, spectra in found.items():
+        for share in shares:
+            eps = share * largest
+            expected = truth.epsilon_rank(eps).value
+            estimates = [spectrum.epsilon_rank(eps) for spectrum in spectra]
+            rows.append(
+                (
+                    order,
+                    share,
+                    expected,
+                    np.mean([estimate.value for estimate in estimates]),
+                    np.mean([estimate.upper - estimate.lower for estimate in estimates]),
+                    np.mean([estimate.lower <= expected <= estimate.upper for estimate in estimates]),
+                    np.mean([abs(estimate.value - expected) <= 2 * estimate.standard_error for estimate in estimates]),
+                    np.mean([estimate.resolved for estimate in estimates]),
+                )
+            )
+    return rows
+
+
+def main():
+    """Prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--keys", type=int, default=40)
+    parser.add_argument("--orders", type=int, nargs="+", default=[20, 60, 120, 250, 537])
+    parser.add_argument("--shares", type=float, nargs="+", default=[1e-4, 1e-3, 1e-2, 1e-1, 3e-1])
+    arguments = parser.parse_args()
+    params, data = trained_network(jax.random.key(0))
+    operator = pd.hessian(pd.task_loss(network, "cross_entropy"), params, data)
+    truth = pd.exact_spectrum(operator)
+    print(f"{operator.in_size()} parameters, one probe, {arguments.keys} keys; eps in shares of the largest eigenvalue")
+    head = ("order", "eps", "truth", "mean value", "mean width", "covered", "by 2 SE alone", "resolved")
+    print(("{:>7}{:>9}{:>8}" + "{:>14}" * 5).format(*head))
+    rows = coverage(operator, truth, orders=arguments.orders, shares=arguments.shares, keys=arguments.keys)
+    for row in rows:
+        print("{:7}{:9.0e}{:8.0f}{:14.1f}{:14.1f}{:14.2f}{:14.2f}{:14.2f}".format(*row))
+    covered, alone = (np.mean([row[column] for row in rows]) for column in (5, 6))
+    print(f"in all: {covered:.3f} covered, {alone:.3f} by 2 SE alone")
+
+
+if __name__ == "__main__":
+    main()

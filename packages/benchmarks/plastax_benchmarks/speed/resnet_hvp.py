@@ -1,0 +1,67 @@
+"""What a Hessian-vector product of ResNet-18 needs: `python -m plastax_benchmarks.speed.resnet_hvp`.
+
+Prints the compiler's own figures for temporary memory, for 2000 samples in chunks of 100. With `--run`, Lanczos of
+order 3 on 200 samples is really done.
+"""
+
+import argparse
+import time
+
+import equinox as eqx
+import jax
+
+import plastax_diagnostics as pd
+from plastax import models
+
+
+def resnet_hessian(samples, chunk, convolution, key):
+    """The Hessian of ResNet-18 on random images in the shape of CIFAR-100."""
+    keys = jax.random.split(key, 3)
+    model = models.ResNet18(100, convolution=convolution, key=keys[0])
+    params, static = eqx.partition(model, eqx.is_inexact_array)
+    loss = pd.task_loss(pd.apply_model(static, model.init_state()), "cross_entropy")
+    images = jax.random.uniform(keys[1], (samples, 32, 32, 3))
+    labels = jax.random.randint(keys[2], (samples,), 0, 100)
+    return pd.hessian(loss, params, (images, labels), chunk=chunk)
+
+
+def temporary_bytes(operator):
+    """Peak temporary memory of one product, as the compiler reports it."""
+    program = eqx.filter_jit(lambda operator, vector: operator.mv(vector))
+    lowered = program.lower(operator, operator.params)  # pyright: ignore[reportFunctionMemberAccess]
+    return lowered.compile().compiled.memory_analysis().temp_size_in_bytes
+
+
+def main():
+    """Prints memory, and the spectrum if asked to."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--samples", type=int, default=2000)
+    parser.add_argument("--chunk", type=int, default=100, help="0 for all samples at once")
+    parser.add_argument(
+        "--convolution",
+        choices=["xla", "patches"],
+        default="xla",
+        help="patches times a matrix are faster on CPU (where XLA is slow inside loops) but need more memory",
+    )
+    parser.add_argument("--run", action="store_true", help="also run Lanczos of order 3 on 200 samples")
+    arguments = parser.parse_args()
+    operator = resnet_hessian(arguments.samples, arguments.chunk or None, arguments.convolution, jax.random.key(0))
+    begin = time.perf_counter()
+    gibibytes = temporary_bytes(operator) / 2**30
+    chunks = f"chunks of {arguments.chunk}" if arguments.chunk else "one piece"
+    print(
+        f"ResNet-18, {operator.in_size():,} parameters, {arguments.samples} samples in {chunks}, "
+        f"convolutions by {arguments.convolution}: "
+        f"{gibibytes:.2f} GiB of temporary memory (compiled in {time.perf_counter() - begin:.0f} s)"
+    )
+    if arguments.run:
+        operator = resnet_hessian(200, arguments.chunk or None, arguments.convolution, jax.random.key(0))
+        begin = time.perf_counter()
+        found = pd.spectrum(operator, jax.random.key(1), order=3, progress=lambda *steps: print("step", *steps))
+        print(
+            f"order 3 on 200 samples in {time.perf_counter() - begin:.0f} s (with compilation): nodes {found.nodes[0]}"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""An operator as a matrix."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import lineax as lx
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float
+
+from ._precision import precision
+
+
+LARGEST = 20_000
+"""The largest side of a matrix that is written out: 1.6 GB in float32."""
+
+
+def dense(operator: lx.AbstractLinearOperator, *, batch: int = 32) -> Float[Array, "rows columns"]:
+    """All entries of an operator, for tests and small networks.
+
+    Rows and columns are in the order of `jax.flatten_util.ravel_pytree`. It takes as many products as there are
+    columns.
+
+    !!! example
+
+        ```python
+        import jax.numpy as jnp
+        import plastax_diagnostics as pd
+
+        loss = lambda params, x: jnp.mean((x @ params) ** 2)
+        operator = pd.hessian(loss, jnp.ones(3), jnp.eye(3))
+        pd.dense(operator)  # 2/3 of the identity
+        ```
+
+    **Arguments:**
+
+    - `operator`: any operator of lineax or of this package.
+    - `batch`: how many products are made at once.
+
+    **Returns:**
+
+    A matrix in the dtype of the operator.
+    """
+    size = operator.in_size()
+    if size > LARGEST:
+        raise ValueError(
+            f"the operator has {size} columns, and a matrix is written out up to {LARGEST}: use `spectrum`"
+        )
+    structure = operator.in_structure()
+    with precision(jax.tree.leaves(structure)[0].dtype, operator):
+        return _dense(operator, min(batch, size))
+
+
+@eqx.filter_jit
+def _dense(operator, batch):
+    zeros, unravel = ravel_pytree(jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), operator.in_structure()))
+
+    def column(index):
+        return ravel_pytree(operator.mv(unravel(zeros.at[index].set(1.0))))[0]
+
+    return jax.lax.map(column, jnp.arange(zeros.size), batch_size=batch).T

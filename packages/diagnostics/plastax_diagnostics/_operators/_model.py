@@ -1,0 +1,77 @@
+"""What operators made from a model's outputs share."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+from jax.sharding import Mesh
+from jaxtyping import PyTree
+
+from ._base import CurvatureOperator, check_params
+from ._function import as_function
+from ._losses import LossLike, OutputLoss, as_loss
+from ._precision import cast_floats, precision, working_dtype
+from ._samples import as_samples, replicate
+
+
+REDUCTIONS = ("mean", "sum")
+
+
+class ModelOperator(CurvatureOperator):
+    """An operator made from a model, its inputs and a loss of its outputs. The samples are `(inputs, targets)`."""
+
+    model: Callable
+    loss: OutputLoss
+    outputs: int = eqx.field(static=True)
+    reduction: str = eqx.field(static=True)
+
+    @property
+    def scale(self) -> float:
+        """What sums over samples are multiplied with."""
+        return 1.0 / self.samples.size if self.reduction == "mean" else 1.0
+
+    def outputs_of(self, model: Callable, params: PyTree, inputs: PyTree) -> tuple[Callable, PyTree]:
+        """The outputs as a function of the selected parameters, and where it is to be taken."""
+        selection = params if self.where is None else self.where(params)
+        return lambda selection: model(self.replaced(params, selection), inputs), selection
+
+
+def model_operator(
+    kind: type[ModelOperator],
+    model: Callable,
+    loss: LossLike | OutputLoss,
+    params: PyTree,
+    data: PyTree,
+    *,
+    chunk: int | None,
+    where: Callable | None,
+    dtype: Any,
+    mesh: Mesh | None,
+    reduction: str,
+) -> Any:
+    """Checks what the user has given and makes an operator of that kind."""
+    if reduction not in REDUCTIONS:
+        raise ValueError(f"`reduction` must be one of {REDUCTIONS}, got {reduction!r}")
+    if not (isinstance(data, (tuple, list)) and len(data) == 2):
+        raise ValueError(f"`data` must be a pair (inputs, targets), got {type(data).__name__}")
+    check_params(params, where)
+    dtype = working_dtype(params, dtype)
+    with precision(dtype, params, data):
+        params = replicate(cast_floats(params, dtype), mesh)
+        samples = as_samples(cast_floats(tuple(data), dtype), chunk, mesh)
+        model = cast_floats(as_function(model), dtype)
+        output_loss: OutputLoss = cast_floats(as_loss(loss), dtype)
+        outputs = jax.eval_shape(model, params, samples.first()[0])
+        if getattr(outputs, "ndim", None) != 2:
+            raise ValueError(f"the model must return outputs of shape [samples, outputs], got {outputs}")
+        output_loss.check(outputs, samples.data[1])
+        return kind(
+            params=params,
+            where=where,
+            samples=samples,
+            model=model,
+            loss=output_loss,
+            outputs=outputs.shape[1],
+            reduction=reduction,
+        )

@@ -1,0 +1,37 @@
+"""The examples in docstrings run."""
+
+import inspect
+import re
+import textwrap
+
+import pytest
+
+import plastax_diagnostics as pd
+
+
+def code(name):
+    block = re.search(r"```python\n(.*?)```", inspect.getdoc(getattr(pd, name)) or "", re.DOTALL)
+    assert block, f"{name} has no example"
+    return textwrap.dedent(block.group(1))
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("hessian", None),
+        ("ggn", None),
+        ("residual_term", "abs(operator.mv(jnp.ones((3, 2)))).max() == 0"),
+        ("gram", None),
+        ("loss_weighted_gram", None),
+        ("task_loss", "abs(loss(jnp.zeros((3, 2)), data) - jnp.log(2.0)) < 1e-6"),
+        ("apply_model", "apply(params, jnp.ones((4, 3))).shape == (4, 2)"),
+        ("dense", "abs(pd.dense(operator) - 2 / 3 * jnp.eye(3)).max() < 1e-6"),
+        ("lanczos", "abs(nodes - jnp.array([0.0, 1.0, 3.0])).max() < 1e-5 and abs(weights[1] - 0.5) < 1e-5"),
+        ("exact_spectrum", "pd.exact_spectrum(operator).epsilon_rank(0.1).value == 6.0"),
+        ("spectrum", "found.epsilon_rank(1e-3).value <= 3.0"),
+    ],
+)
+def test_example(name, expected):
+    scope = {}
+    exec(code(name), scope)
+    assert expected is None or eval(expected, scope)

@@ -1,0 +1,49 @@
+"""Samples spread over four devices, in chunks on each: the same numbers as on one."""
+
+import os
+import subprocess
+import sys
+
+
+PROGRAM = """
+import jax, jax.numpy as jnp, numpy as np
+import plastax_diagnostics as pd
+
+jax.config.update("jax_numpy_dtype_promotion", "strict")
+assert jax.device_count() == 4
+mesh = jax.make_mesh((4,), ("samples",), axis_types=(jax.sharding.AxisType.Auto,))
+keys = jax.random.split(jax.random.key(0), 4)
+params = {"a": jax.random.normal(keys[0], (3, 5)), "b": jax.random.normal(keys[1], (5, 2))}
+data = jax.random.normal(keys[2], (20, 3)), jax.random.randint(keys[3], (20,), 0, 2)
+
+def model(params, inputs):
+    return jnp.tanh(inputs @ params["a"]) @ params["b"]
+
+def build(**settings):
+    return [
+        pd.hessian(pd.task_loss(model, "cross_entropy"), params, data, **settings),
+        pd.loss_weighted_gram(model, "cross_entropy", params, data, **settings),
+    ]
+
+for spread, alone, probes in zip(build(mesh=mesh, chunk=2), build(), (2, 1)):
+    assert len(jax.tree.leaves(spread.samples)[0].sharding.device_set) == 4
+    found, expected = (pd.spectrum(each, keys[0], order=6, probes=probes, exact=False) for each in (spread, alone))
+    np.testing.assert_allclose(found.nodes, expected.nodes, atol=2e-5)
+    np.testing.assert_allclose(found.weights, expected.weights, atol=2e-4)
+
+try:
+    pd.hessian(pd.task_loss(model, "cross_entropy"), params, jax.tree.map(lambda leaf: leaf[:18], data), mesh=mesh)
+except ValueError as error:
+    assert "18 samples" in str(error) and "4 devices" in str(error)
+else:
+    raise AssertionError("18 samples were spread over 4 devices")
+print("same numbers")
+"""
+
+
+def test_four_devices_give_the_same_numbers_as_one():
+    environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
+    run = subprocess.run(
+        [sys.executable, "-W", "error", "-c", PROGRAM], env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert run.stdout.strip() == "same numbers", run.stderr

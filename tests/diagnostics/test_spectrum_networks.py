@@ -1,0 +1,137 @@
+"""Spectra of networks: the exact path by the smaller side, collapsed networks, and probes against exact answers."""
+
+import jax
+import jax.numpy as jnp
+import lineax as lx
+import numpy as np
+import pytest
+
+import plastax_diagnostics as pd
+from plastax_diagnostics._exact import gram_matrix
+
+
+def network(widths, seed=0):
+    keys = jax.random.split(jax.random.key(seed), len(widths))
+    return [
+        {"w": jax.random.normal(key, (a, b)) / np.sqrt(a), "b": 0.1 * jax.random.normal(key, (b,))}
+        for key, a, b in zip(keys, widths, widths[1:], strict=False)
+    ]
+
+
+def relu(params, inputs):
+    *hidden, last = params
+    for layer in hidden:
+        inputs = jax.nn.relu(inputs @ layer["w"] + layer["b"])
+    return inputs @ last["w"] + last["b"]
+
+
+def scaled(params, inputs):
+    """Its parameters are not those of dense layers alone."""
+    return params[1] * jnp.tanh(inputs @ params[0])
+
+
+def samples(count, width, classes, seed=1):
+    inputs, targets = jax.random.split(jax.random.key(seed))
+    return jax.random.normal(inputs, (count, width)), jax.random.randint(targets, (count,), 0, classes)
+
+
+@pytest.mark.parametrize(
+    ("model", "params", "by_layers"),
+    [
+        (relu, network([6, 9, 3]), True),
+        (scaled, [jnp.linspace(-1, 1, 18).reshape(6, 3), jnp.array([1.0, -2.0, 0.5])], False),
+    ],
+)
+def test_ggn_by_the_smaller_side(model, params, by_layers):
+    data = samples(5, 6, 3)
+    ggn = pd.ggn(model, "cross_entropy", params, data, dtype="float64")
+    gram = pd.loss_weighted_gram(model, "cross_entropy", params, data, dtype="float64")
+    assert ggn.in_size() > gram.in_size()
+    matrix = gram_matrix(gram)
+    assert (matrix is not None) == by_layers
+    if matrix is not None:
+        np.testing.assert_allclose(matrix, pd.dense(gram), atol=1e-14)
+    dense = np.linalg.eigvalsh(np.asarray(pd.dense(ggn)))
+    found = pd.exact_spectrum(ggn)
+    assert found.size == len(dense)
+    assert found.positive
+    assert sum(map(len, found.nodes)) == gram.in_size() + 1  # all zeros in one
+    np.testing.assert_allclose(found.nodes[0][-10:], dense[-10:], atol=1e-14 * dense[-1])
+    for eps in (1e-12, 1e-3, 1e-1):
+        assert found.epsilon_rank(eps * dense[-1]).value == np.sum(dense > eps * dense[-1])
+
+
+def test_what_is_exact_without_being_asked_for():
+    data = samples(40, 6, 3)
+    layers = pd.ggn(relu, "cross_entropy", network([6, 120, 3]), data)
+    assert pd.spectrum(layers, jax.random.key(0), order=3).exact  # 1203 parameters, 120 rows from layers
+
+    def scaled_relu(params, inputs):
+        return params[0] * relu(params[1], inputs)
+
+    others = pd.ggn(scaled_relu, "cross_entropy", (jnp.ones(3), network([6, 120, 3])), data)
+    assert not pd.spectrum(others, jax.random.key(0), order=3).exact
+    assert pd.spectrum(others, jax.random.key(0), order=120).exact  # as many products as probing takes
+    with pytest.raises(ValueError, match=r"20000 eigenvalues.*use `spectrum`"):
+        pd.exact_spectrum(lx.DiagonalLinearOperator(jnp.ones(20_000)))
+
+
+def test_gram_with_more_rows_than_parameters():
+    params, data = network([2, 3]), samples(40, 2, 3)
+    gram = pd.gram(relu, params, data[0])
+    found = pd.exact_spectrum(gram)
+    assert found.size == gram.in_size() == 120
+    expected = np.linalg.eigvalsh(np.asarray(pd.dense(gram), np.float64))
+    np.testing.assert_allclose(found.nodes[0][-9:], expected[-9:], rtol=1e-5)
+    assert found.epsilon_rank(1e-3).value == 9
+
+
+def test_probes_agree_with_the_exact_spectrum_of_a_network():
+    params, data = network([6, 9, 3]), samples(50, 6, 3)
+    operator = pd.hessian(pd.task_loss(relu, "cross_entropy"), params, data, chunk=20)
+    exact = pd.spectrum(operator, jax.random.key(0))
+    assert exact.exact
+    found = pd.spectrum(operator, jax.random.key(0), order=40, probes=4, exact=False)
+    np.testing.assert_allclose(found.extremes[:2], exact.extremes[:2], rtol=1e-4)
+    for eps in (1e-3, 1e-2, 1e-1):
+        estimate = found.epsilon_rank(eps)
+        assert estimate.lower <= exact.epsilon_rank(eps).value <= estimate.upper
+    low, high = exact.extremes[:2]
+    grid = np.linspace(low - 0.1, high + 0.1, 300)
+    densities = [each.density(grid, sigma=0.05)[1] for each in (exact, found)]
+    assert np.trapezoid(np.abs(densities[0] - densities[1]), grid) < 0.2
+
+
+def test_a_dead_layer_leaves_only_the_last_bias():
+    params = network([6, 8, 8, 3])
+    params[1]["b"] = jnp.full(8, -100.0)  # no unit of the second layer fires
+    data = samples(50, 6, 3)
+    operator = pd.hessian(pd.task_loss(relu, "cross_entropy"), params, data)
+    exact = pd.exact_spectrum(operator)
+    assert exact.epsilon_rank(1e-6).value == 2  # softmax does not see a shift of all biases
+    found = pd.spectrum(operator, jax.random.key(3), order=30, exact=False)
+    assert len(found.nodes[0]) <= 5
+    np.testing.assert_allclose(found.extremes.largest, exact.extremes.largest, rtol=1e-4)
+    estimate = found.epsilon_rank(1e-5)
+    assert estimate.resolved
+    assert estimate.lower <= 2 <= estimate.upper
+    block = pd.hessian(pd.task_loss(relu, "cross_entropy"), params, data, where=lambda params: params[0])
+    for zero in (pd.exact_spectrum(block), pd.spectrum(block, jax.random.key(0), exact=False)):
+        for eps in (0.0, 1e-9):
+            estimate = zero.epsilon_rank(eps)
+            assert (estimate.value, estimate.lower, estimate.upper) == (0.0, 0.0, 0.0)
+        assert estimate.resolved
+        assert zero.stable_rank == 0
+        assert zero.trace.value == 0
+        assert zero.extremes[:2] == (0.0, 0.0)
+        assert np.isfinite(zero.density()[1]).all()
+
+
+def test_spectrum_of_an_operator_made_by_lineax():
+    params, data = network([6, 9, 3]), samples(20, 6, 3)
+    hessian = pd.hessian(pd.task_loss(relu, "cross_entropy"), params, data)
+    ggn = pd.ggn(relu, "cross_entropy", params, data)
+    residual = pd.residual_term(relu, "cross_entropy", params, data)
+    difference = lx.TaggedLinearOperator(hessian - ggn, lx.symmetric_tag)
+    found = [pd.spectrum(each, jax.random.key(0), order=12, exact=False).nodes for each in (residual, difference)]
+    np.testing.assert_allclose(*found, atol=1e-4)
