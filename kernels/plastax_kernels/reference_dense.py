@@ -77,7 +77,8 @@ def product(left: Float[Array, "..."], right: Float[Array, "..."]) -> Float[Arra
 
 def gate_of(outputs: Float[Array, "..."], activation: Activation):
     """Where the layer lets tangents through, read off its output: `None` for everywhere."""
-    return None if activation == "linear" else outputs > 0
+    # Negated so that NaN passes: a broken input must stay visible, not turn into a unit that is off.
+    return None if activation == "linear" else ~(outputs <= 0)
 
 
 def apply_gate(gate, values: Float[Array, "..."]) -> Float[Array, "..."]:
