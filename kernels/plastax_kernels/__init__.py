@@ -1,8 +1,8 @@
 """The few hot operations of plastax, each behind one function.
 
 Every operation takes leading batch axes or works under `vmap`, can be jitted and, where that makes sense,
-differentiated. Each has an XLA path that is the source of truth (`reference.py`, `reference_dense.py`) and a Triton path
-for NVIDIA GPUs (`launch.py`, `triton/`); `docs/kernels.md` says how they work and what is proven about them.
+differentiated. Each has an XLA path that is the source of truth (`reference.py`, `reference_dense.py`) and a Triton
+path for NVIDIA GPUs (`launch.py`, `triton/`); `docs/kernels.md` says how they work and what is proven about them.
 """
 
 from ._backend import Backend as Backend

@@ -1,6 +1,7 @@
 """Which path an operation takes: XLA everywhere, or Triton where there is an NVIDIA GPU."""
 
 import importlib.util
+import math
 import os
 from collections.abc import Callable
 from functools import partial
@@ -10,6 +11,9 @@ import jax
 
 
 Backend = Literal["auto", "xla", "triton"]
+
+# The third axis of CUDA's launch grid, which counts batch entries, ends here.
+LARGEST_BATCH = 65535
 
 BACKEND_VARIABLE = "PLASTAX_KERNELS_BACKEND"
 CAPABILITY_VARIABLE = "PLASTAX_CUDA_CAPABILITY"
@@ -93,6 +97,11 @@ def cuda_capability() -> int | None:
     # "8.0" on NVIDIA; AMD's devices report an architecture name such as "gfx942", which the CUDA path cannot use.
     major, _, minor = str(getattr(jax.devices()[0], "compute_capability", "")).partition(".")
     return int(major) * 10 + int(minor) if major.isdigit() and minor.isdigit() else None
+
+
+def fits_grid(batch: tuple[int, ...]) -> bool:
+    """Whether there is a place in the launch grid for all batch entries."""
+    return math.prod(batch) <= LARGEST_BATCH
 
 
 def triton_is_installed() -> bool:

@@ -3,11 +3,10 @@
 from functools import cache, partial
 
 import jax
-import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from . import reference_dense
-from ._backend import Backend, dispatch
+from ._backend import LARGEST_BATCH, Backend, dispatch, fits_grid
 from ._batching import batch_in_front
 from .reference_dense import Activation, DenseGradients
 
@@ -92,6 +91,7 @@ def dense_relu_tangents_backward(
 def _dispatch(name, activation, backend, operands):
     if activation not in ("relu", "linear"):
         raise ValueError(f"activation must be 'relu' or 'linear', got {activation!r}")
+    kernel = operands[2]
     arrays = [operand for operand in operands if operand is not None]
     dtypes = sorted({str(operand.dtype) for operand in arrays})
     if len(dtypes) > 1 or dtypes[0] not in ("float32", "float64"):
@@ -99,9 +99,10 @@ def _dispatch(name, activation, backend, operands):
     return dispatch(
         *operands,
         backend=backend,
-        fits=dtypes == ["float32"] and all(operand.size > 0 for operand in arrays),
+        fits=dtypes == ["float32"] and all(operand.size > 0 for operand in arrays) and fits_grid(kernel.shape[:-2]),
         wanted=True,
-        limits=f"{name} takes non-empty float32 arrays, got {', '.join(dtypes)}",
+        limits=f"{name} takes non-empty float32 arrays with at most {LARGEST_BATCH} batch entries, got "
+        f"{', '.join(dtypes)} and a kernel of shape {kernel.shape}",
         xla=partial(getattr(reference_dense, name), activation=activation),
         triton=partial(_fused, name, activation),
     )

@@ -9,7 +9,14 @@ from jaxtyping import Array, Bool, Float
 from . import reference
 from ._backend import Backend, resolve, triton_capability
 from ._batching import batch_in_front
-from ._gram import LARGEST_FUSED_GRAM_SIDE, LARGEST_JACOBI_SIDE, fused_gram, fused_rank_from_gram, gram_fits
+from ._gram import (
+    LARGEST_FUSED_GRAM_SIDE,
+    LARGEST_JACOBI_SIDE,
+    fused_gram,
+    fused_rank_from_gram,
+    gram_fits,
+    gram_limits,
+)
 from .reference import Distribution, at_least_float32
 
 
@@ -49,7 +56,7 @@ def effective_rank_and_gradient(
         backend,
         fits=gram_fits(features),
         wanted=min(features.shape[-2:]) <= LARGEST_FUSED_GRAM_SIDE,
-        limits=f"it takes features of at most 32 bits, got {features.dtype}{features.shape}",
+        limits=gram_limits(features),
     )
     return _opaque_to_vmap(of, capability, resolve(backend) == "triton")(*arrays)
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from . import reference
-from ._backend import Backend, dispatch
+from ._backend import LARGEST_BATCH, Backend, dispatch, fits_grid
 from ._batching import batch_in_front
 from .reference import Distribution, at_least_float32
 
@@ -57,7 +57,7 @@ def gram(
         backend=backend,
         fits=gram_fits(features),
         wanted=side <= LARGEST_FUSED_GRAM_SIDE,
-        limits=f"gram takes at least one sample and unit of at most 32 bits, got {features.dtype}{features.shape}",
+        limits=gram_limits(features),
         xla=reference.gram,
         triton=fused_gram,
     )
@@ -98,8 +98,7 @@ def rank_from_gram(
     return _rank_from_gram(cut, of, backend, gram_matrix)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
-def _rank_from_gram(cut, of, backend, gram_matrix):
+def _dispatch_rank(cut, of, backend, gram_matrix):
     return dispatch(
         gram_matrix,
         backend=backend,
@@ -113,7 +112,7 @@ def _rank_from_gram(cut, of, backend, gram_matrix):
 
 
 def _forward(cut, of, backend, gram_matrix):
-    rank, projector = _rank_from_gram(cut, of, backend, gram_matrix.value)
+    rank, projector = _dispatch_rank(cut, of, backend, gram_matrix.value)
     return (rank, projector), projector
 
 
@@ -130,12 +129,22 @@ def _backward(cut, of, backend, projector, cotangents):
     return (0.5 * rank_cotangent[..., None, None] * projector,)
 
 
+_rank_from_gram = jax.custom_vjp(_dispatch_rank, nondiff_argnums=(0, 1, 2))
 _rank_from_gram.defvjp(_forward, _backward, symbolic_zeros=True)
 
 
 def gram_fits(features: Float[Array, "*batch samples width"]) -> bool:
     """Whether the Triton kernel can take these features."""
-    return 0 not in features.shape and at_least_float32(features.dtype) == jnp.float32
+    narrow = at_least_float32(features.dtype) == jnp.float32
+    return narrow and 0 not in features.shape and fits_grid(features.shape[:-2])
+
+
+def gram_limits(features: Float[Array, "*batch samples width"]) -> str:
+    """What the Triton kernel takes, and what it was given."""
+    return (
+        f"it takes non-empty features of at most 32 bits and {LARGEST_BATCH} batch entries, "
+        f"got {features.dtype}{features.shape}"
+    )
 
 
 def jacobi_fits(gram_matrix: Float[Array, "*batch side side"]) -> bool:

@@ -20,13 +20,13 @@ from .triton.gram import gram_kernel
 from .triton.jacobi import rank_from_gram_kernel
 
 
-GRAM_TILES = {"TILE": 64, "DEPTH_TILE": 16, "num_warps": 8, "num_stages": 2}
+GRAM_TILES: dict[str, Any] = {"TILE": 64, "DEPTH_TILE": 16, "num_warps": 8, "num_stages": 2}
 JACOBI_WARPS = {16: 1, 32: 4, 64: 16}
 JACOBI_SWEEPS = 15
 # The sweeps end when what is left beside the diagonal is below this share of the matrix. They converge quadratically,
 # so the last one ends far below.
 JACOBI_TOLERANCE = 1e-7
-DENSE_TILES = {"ROWS": 32, "COLUMNS": 32, "DEPTH": 16, "num_warps": 8, "num_stages": 1}
+DENSE_TILES: dict[str, Any] = {"ROWS": 32, "COLUMNS": 32, "DEPTH": 16, "num_warps": 8, "num_stages": 1}
 PROBE_GROUPS = (1, 2, 4)
 
 # The depth of a Gram product is split between programs until there are about this many, for the sake of small matrices

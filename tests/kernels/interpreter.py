@@ -4,12 +4,12 @@ Importing this puts a `jax_triton` in place that interprets instead of compiling
 with TRITON_INTERPRET=1 in the environment before anything imports Triton.
 """
 
+import importlib.machinery
 import os
 import sys
 import types
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 
@@ -52,20 +52,28 @@ CALLS = []
 
 
 def triton_call(*arguments, kernel, out_shape, grid, name, compute_capability, num_warps, num_stages, **constants):
-    """What jax-triton's function does, by interpretation: poisoned outputs come after the arguments."""
-    CALLS.append(name)
-    host = [
-        HostArray(np.array(argument, order="C")) if isinstance(argument, jax.Array | np.ndarray) else argument
-        for argument in arguments
-    ]
-    single = isinstance(out_shape, jax.ShapeDtypeStruct)
-    results = [np.full(shape.shape, np.nan, shape.dtype) for shape in ([out_shape] if single else out_shape)]
-    kernel[grid](*host, *map(HostArray, results), **constants)
-    results = tuple(map(jnp.asarray, results))
-    return results[0] if single else results
+    """What jax-triton's function does, by a callback that interprets: poisoned outputs come after the arguments."""
+    shapes, structure = jax.tree.flatten(out_shape)
+    places = [place for place, argument in enumerate(arguments) if isinstance(argument, jax.Array | np.ndarray)]
+
+    def interpret(*arrays):
+        CALLS.append(name)
+        given = dict(zip(places, arrays, strict=True))
+        host = [
+            HostArray(np.array(given[place], order="C")) if place in given else argument
+            for place, argument in enumerate(arguments)
+        ]
+        results = [np.full(shape.shape, np.nan, shape.dtype) for shape in shapes]
+        kernel[grid](*host, *map(HostArray, results), **constants)
+        return results
+
+    results = jax.pure_callback(interpret, shapes, *(arguments[place] for place in places))
+    return jax.tree.unflatten(structure, results)
 
 
 if os.environ.get("TRITON_INTERPRET") != "1":
     raise RuntimeError("the interpreter needs TRITON_INTERPRET=1, in a process of its own")
-sys.modules["jax_triton"] = types.ModuleType("jax_triton")
-sys.modules["jax_triton"].triton_call = triton_call
+stand_in = types.ModuleType("jax_triton")
+stand_in.__spec__ = importlib.machinery.ModuleSpec("jax_triton", loader=None)
+stand_in.triton_call = triton_call
+sys.modules["jax_triton"] = stand_in

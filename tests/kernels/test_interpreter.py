@@ -11,7 +11,7 @@ import pytest
 HERE = Path(__file__).parent
 
 
-@pytest.mark.parametrize("name", ["check_gram.py", "check_dense.py"])
+@pytest.mark.parametrize("name", ["check_gram.py", "check_dense.py", "check_public.py"])
 def test_interpreted_kernels_match_float64(name):
     paths = [str(HERE), *filter(None, sys.path)]
     environment = {**os.environ, "TRITON_INTERPRET": "1", "JAX_PLATFORMS": "cpu", "PYTHONPATH": os.pathsep.join(paths)}

@@ -114,7 +114,7 @@ def test_the_argument_and_the_environment_choose(monkeypatch):
 def test_without_a_gpu_auto_stays_with_xla_and_triton_says_so(monkeypatch):
     monkeypatch.delenv("PLASTAX_CUDA_CAPABILITY")
     assert custom_calls(rank, (9, 5)) == 0
-    with pytest.raises(ValueError, match="found no NVIDIA GPU.*PLASTAX_CUDA_CAPABILITY=80"):
+    with pytest.raises(ValueError, match=r"found no NVIDIA GPU.*PLASTAX_CUDA_CAPABILITY=80"):
         kernels.gram(jnp.ones((2, 2)), backend="triton")
     monkeypatch.setenv("PLASTAX_CUDA_CAPABILITY", "8.0")
     with pytest.raises(ValueError, match=r"a number like 80.*got '8\.0'"):

@@ -50,9 +50,7 @@ def dense_tangents_kernel(
         right = load_tile(kernel, inner, columns, units, 1, width, units)
         rights = load_probes(kernel_tangents, probe, inner, columns, width * units, units, 1, probes, width, units)
         if INPUTS_MOVE:
-            lefts = load_probes(
-                inputs_tangents, probe, rows, inner, samples * width, width, 1, probes, samples, width
-            )
+            lefts = load_probes(inputs_tangents, probe, rows, inner, samples * width, width, 1, probes, samples, width)
         else:
             lefts = rights
         total, totals = add_products(total, totals, left, lefts, right, rights, INPUTS_MOVE)

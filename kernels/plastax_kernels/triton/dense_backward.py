@@ -119,9 +119,7 @@ def dense_parameters_gradient_kernel(
             right = tl.where(closed, 0.0, right)
             rights = tl.where(closed[None, :, :], 0.0, rights)
         if INPUTS_MOVE:
-            lefts = load_probes(
-                inputs_tangents, probe, rows, inner, samples * width, 1, width, probes, width, samples
-            )
+            lefts = load_probes(inputs_tangents, probe, rows, inner, samples * width, 1, width, probes, width, samples)
         else:
             lefts = rights
         total, totals = add_products(total, totals, left, lefts, right, rights, INPUTS_MOVE)
@@ -135,10 +133,6 @@ def dense_parameters_gradient_kernel(
         tl.store(bias_gradient + entry * units + bias_place, total, mask=on_bias)
     counts = (probe < probes)[:, None, None]
     places = probe.to(tl.int64)[:, None, None] * width * units + place[None, :, :]
-    tl.store(
-        gradient_tangents + entry * probes * width * units + places, totals, mask=counts & inside[None, :, :]
-    )
+    tl.store(gradient_tangents + entry * probes * width * units + places, totals, mask=counts & inside[None, :, :])
     bias_places = probe[:, None, None] * units + bias_place[None, :, :]
-    tl.store(
-        bias_gradient_tangents + entry * probes * units + bias_places, totals, mask=counts & on_bias[None, :, :]
-    )
+    tl.store(bias_gradient_tangents + entry * probes * units + bias_places, totals, mask=counts & on_bias[None, :, :])

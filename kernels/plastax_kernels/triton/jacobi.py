@@ -56,7 +56,8 @@ def rank_from_gram_kernel(
             # Beyond 1e18 the square overflows, and the angle is 1 / (2 ratio) to the last bit.
             huge = size_of_ratio > 1e18
             safe = tl.where(huge, 1.0, size_of_ratio)
-            tangent = tl.where(huge, 0.5 / tl.where(huge, size_of_ratio, 1.0), 1.0 / (safe + tl.sqrt(1.0 + safe * safe)))
+            tangent = 1.0 / (safe + tl.sqrt(1.0 + safe * safe))
+            tangent = tl.where(huge, 0.5 / tl.where(huge, size_of_ratio, 1.0), tangent)
             tangent = tl.where(ratio < 0.0, -tangent, tangent)
             tangent = tl.where(active, tangent, 0.0)
             # Correctly rounded: hundreds of rotations follow each other, and approximations would add up.
@@ -83,10 +84,7 @@ def rank_from_gram_kernel(
     singular = tl.sqrt(tl.where(values < 0.0, 0.0, values))
     largest = tl.max(singular, axis=0)
     dropped = (singular <= cut * largest) | (index >= side)
-    if COVARIANCE:
-        mass = tl.where(dropped, 0.0, singular * singular)
-    else:
-        mass = tl.where(dropped, 0.0, singular)
+    mass = tl.where(dropped, 0.0, singular * singular if COVARIANCE else singular)
     total = tl.sum(mass, axis=0)
     divisor = tl.where(total == 0.0, 1.0, total)
     share = mass / divisor
@@ -96,9 +94,6 @@ def rank_from_gram_kernel(
     tl.store(rank + entry, result)
 
     slope = -result * (log_share + entropy) / divisor
-    if COVARIANCE:
-        weight = 2.0 * slope
-    else:
-        weight = slope / tl.where(dropped, 1.0, singular)
+    weight = 2.0 * slope if COVARIANCE else slope / tl.where(dropped, 1.0, singular)
     tl.store(weights + entry * side + index, tl.where(dropped, 0.0, weight) / unit, mask=index < side)
     tl.store(eigenvectors + entry * side * side + rows * side + columns, vectors, mask=inside)

@@ -27,9 +27,7 @@ def load_probes(base, probes, rows, columns, probe_stride, row_stride, column_st
         + columns.to(tl.int64)[None, None, :] * column_stride
     )
     inside = (
-        (probes < count)[:, None, None]
-        & (rows < count_rows)[None, :, None]
-        & (columns < count_columns)[None, None, :]
+        (probes < count)[:, None, None] & (rows < count_rows)[None, :, None] & (columns < count_columns)[None, None, :]
     )
     return tl.load(base + offsets, mask=inside, other=0.0)
 

@@ -11,9 +11,7 @@ from plastax_kernels import launch, reference_dense
 
 # Batch axes, probes, samples, inputs, outputs: less than a tile, ragged, exactly tiles, more probes than one group.
 SIZES = [((), 1, 1, 1, 1), ((), 3, 33, 18, 35), ((), 5, 32, 32, 32), ((2,), 2, 5, 40, 3), ((2, 1), 1, 6, 4, 5)]
-CASES = [
-    (size, moves, activation) for size in SIZES for moves in (True, False) for activation in ("relu", "linear")
-]
+CASES = [(size, moves, activation) for size in SIZES for moves in (True, False) for activation in ("relu", "linear")]
 
 
 def make(size, moves):
