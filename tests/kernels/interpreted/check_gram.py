@@ -83,8 +83,8 @@ SPECTRA = {
     "padded": (17, np.geomspace(1, 1e-2, 17)),
     "full": (32, np.linspace(1, 0.1, 32)),
     "largest": (64, np.geomspace(1, 1e-2, 64)),
-    "rank five of twenty": (20, [5.0, 4.0, 3.0, 2.0, 1.0]),
-    "clusters": (24, [1.0] * 8 + [0.5] * 8 + [0.25] * 8),
+    "rank five of twelve": (12, [5.0, 4.0, 3.0, 2.0, 1.0]),
+    "clusters": (12, [1.0] * 4 + [0.5] * 4 + [0.25] * 4),
     "tiny": (9, 1e-12 * np.geomspace(1, 1e-2, 9)),
     "huge": (9, 1e12 * np.geomspace(1, 1e-2, 9)),
 }

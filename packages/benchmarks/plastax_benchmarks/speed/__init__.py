@@ -1,0 +1,1 @@
+"""How fast things are on the machine at hand."""
