@@ -4,10 +4,20 @@ from functools import cache, partial
 
 import jax
 import jax.numpy as jnp
-from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Bool, Float
 
-from .reference import Distribution, at_least_float32, gram, rank_from_gram
+from . import reference
+from ._backend import Backend, resolve, triton_capability
+from ._batching import batch_in_front
+from ._gram import (
+    LARGEST_FUSED_GRAM_SIDE,
+    LARGEST_JACOBI_SIDE,
+    fused_gram,
+    fused_rank_from_gram,
+    gram_fits,
+    gram_limits,
+)
+from .reference import Distribution, at_least_float32
 
 
 # Singular values at or below this share of the largest count as zero. The Gram matrix squares them, so its own rounding
@@ -21,6 +31,7 @@ def effective_rank_and_gradient(
     mask: Bool[Array, "*batch samples"] | None = None,
     *,
     of: Distribution = "features",
+    backend: Backend = "auto",
 ) -> tuple[Float[Array, "*batch"], Float[Array, "*batch samples width"]]:
     """Effective rank of each feature matrix, with its gradient in closed form.
 
@@ -33,52 +44,67 @@ def effective_rank_and_gradient(
     - `features`: any leading batch axes, then samples, then width.
     - `mask`: `True` for the samples that count; the others get a zero gradient.
     - `of`: `"features"` or `"covariance"`, see [`rank_from_gram`][plastax_kernels.rank_from_gram].
+    - `backend`: as for [`gram`][plastax_kernels.gram]. On the Triton path, Gram matrices of side up to 64 are solved by
+        its Jacobi kernel and larger ones by `eigh`.
 
     **Returns:**
 
     The effective rank (at least float32) and the gradient (in the dtype of the features).
     """
     arrays = (features,) if mask is None else (features, mask)
-    return _opaque_to_vmap(of)(*arrays)
+    capability = triton_capability(
+        backend,
+        fits=gram_fits(features),
+        wanted=min(features.shape[-2:]) <= LARGEST_FUSED_GRAM_SIDE,
+        limits=gram_limits(features),
+    )
+    return _opaque_to_vmap(of, capability, resolve(backend) == "triton")(*arrays)
 
 
 @cache
-def _opaque_to_vmap(of: Distribution):
+def _opaque_to_vmap(of: Distribution, capability: int | None, forced: bool):
     # `enable_x64` is a property of the trace. A `vmap` of an already traced program would batch the float64 part
     # outside of it and truncate; so that part hides from vmap, and is traced again with the batch axis in front.
-    @custom_vmap
+    paths = {"cpu": partial(_in_float64, of=of), "default": partial(_in_own_precision, of=of)}
+    if capability is not None:
+        paths["cuda"] = partial(_fused, of=of, capability=capability)
+
     def compute(*arrays):
-        return jax.lax.platform_dependent(
-            *arrays,
-            cpu=partial(_in_float64, of=of),
-            default=partial(_in_own_precision, of=of),
-        )
+        return paths["cuda"](*arrays) if forced else jax.lax.platform_dependent(*arrays, **paths)
 
-    @compute.def_vmap
-    def _(axis_size, in_batched, *arrays):
-        arrays = (
-            x if batched else jnp.broadcast_to(x, (axis_size, *x.shape))
-            for x, batched in zip(arrays, in_batched, strict=True)
-        )
-        return compute(*arrays), (True, True)
-
-    return compute
+    return batch_in_front(compute)
 
 
 def _in_float64(features, mask=None, *, of):
     dtype, rank_dtype = features.dtype, at_least_float32(features.dtype)
     with jax.enable_x64(True):
+        wide = _masked(features.astype(jnp.float64), mask)
         # The square of any float32 is well inside the range of float64; that of a float64 need not be.
-        scale = _largest(features) if dtype == jnp.float64 else None
-        rank, gradient = _compute(features.astype(jnp.float64), mask, scale, of, CUT_FLOAT64)
-        return rank.astype(rank_dtype), gradient.astype(dtype)
+        scale = _largest(wide) if dtype == jnp.float64 else None
+        rank, gradient = _compute(
+            wide, scale, reference.gram, partial(reference.rank_from_gram, cut=CUT_FLOAT64, of=of)
+        )
+        return rank.astype(rank_dtype), _masked(gradient, mask).astype(dtype)
 
 
 def _in_own_precision(features, mask=None, *, of):
-    wide = features.astype(at_least_float32(features.dtype))
+    wide = _masked(features.astype(at_least_float32(features.dtype)), mask)
     cut = CUT_FLOAT64 if wide.dtype == jnp.float64 else CUT_FLOAT32
-    rank, gradient = _compute(wide, mask, _largest(wide), of, cut)
-    return rank, gradient.astype(features.dtype)
+    rank, gradient = _compute(wide, _largest(wide), reference.gram, partial(reference.rank_from_gram, cut=cut, of=of))
+    return rank, _masked(gradient, mask).astype(features.dtype)
+
+
+def _fused(features, mask=None, *, of, capability):
+    wide = _masked(features.astype(jnp.float32), mask)
+    small = min(features.shape[-2:]) <= LARGEST_JACOBI_SIDE
+    solve = partial(fused_rank_from_gram, capability=capability) if small else reference.rank_from_gram
+    gram = partial(fused_gram, mask=None, capability=capability)
+    rank, gradient = _compute(wide, _largest(wide), gram, partial(solve, cut=CUT_FLOAT32, of=of))
+    return rank, _masked(gradient, mask).astype(features.dtype)
+
+
+def _masked(features, mask):
+    return features if mask is None else jnp.where(mask[..., None], features, 0)
 
 
 def _largest(features):
@@ -86,17 +112,12 @@ def _largest(features):
     return jnp.where(largest == 0, 1, largest)
 
 
-def _compute(features, mask, scale, of, cut):
+def _compute(features, scale, gram, rank_from_gram):
     samples, width = features.shape[-2:]
     if scale is not None:
         features = features / scale
-    if mask is not None:
-        features = jnp.where(mask[..., None], features, 0)
-    rank, projector = rank_from_gram(gram(features), cut=cut, of=of)
+    rank, projector = rank_from_gram(gram(features))
     if scale is not None:
         projector = projector / scale
     multiply = partial(jnp.matmul, precision=jax.lax.Precision.HIGHEST)
-    gradient = multiply(projector, features) if samples <= width else multiply(features, projector)
-    if mask is not None:
-        gradient = jnp.where(mask[..., None], gradient, 0)
-    return rank, gradient
+    return rank, multiply(projector, features) if samples <= width else multiply(features, projector)

@@ -1,0 +1,152 @@
+"""Products with the curvature of dense ReLU networks, for many vectors at once."""
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, get_args
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from ._backend import Backend
+from ._dense import dense_relu_tangents, dense_relu_tangents_backward
+from .reference_dense import Activation, apply_gate, gate_of, product
+
+
+Loss = Literal["cross_entropy", "squared_error"]
+Layers = Sequence[tuple[Float[Array, "..."], Float[Array, "..."]]]
+
+
+def mlp_hvp(
+    params: Layers,
+    batch: tuple[Float[Array, "samples inputs"], Int[Array, " samples"] | Float[Array, "samples outputs"]],
+    vectors: Layers,
+    *,
+    loss: Loss = "cross_entropy",
+    sample_weights: Float[Array, " samples"] | None = None,
+    backend: Backend = "auto",
+) -> list[tuple[Float[Array, "..."], Float[Array, "..."]]]:
+    """Hessian-vector products of a dense ReLU network's loss, for k vectors in one forward and one backward pass.
+
+    Equal to `jax.jvp(jax.grad(loss), (params,), (vector,))[1]` for each vector, with the network's own activations and
+    gradients computed once for all of them.
+
+    !!! example
+
+        ```python
+        import jax
+        import jax.numpy as jnp
+        import plastax_kernels
+
+        params = [(jnp.eye(3), jnp.zeros(3)), (jnp.ones((3, 2)), jnp.zeros(2))]
+        batch = (jnp.ones((5, 3)), jnp.array([0, 1, 0, 1, 0]))
+        vectors = jax.tree.map(lambda leaf: jnp.stack([leaf, -leaf]), params)
+        products = plastax_kernels.mlp_hvp(params, batch, vectors)
+        products[0][0].shape  # (2, 3, 3)
+        ```
+
+    **Arguments:**
+
+    - `params`: `(kernel, bias)` for each layer, kernels [inputs, outputs]; ReLU after every layer but the last.
+    - `batch`: inputs and targets. For cross-entropy the targets are class numbers or probabilities, for the squared
+        error numbers like the outputs.
+    - `vectors`: like `params`, with a leading axis of k in every leaf.
+    - `loss`: `"cross_entropy"` (softmax) or `"squared_error"` (half of the sum over outputs), the mean over samples.
+    - `sample_weights`: a weight for each sample instead of `1 / samples`: the loss is then the weighted sum.
+    - `backend`: as for [`plastax_kernels.gram`][].
+
+    **Returns:**
+
+    The products, like `vectors`.
+    """
+    passes, cotangent, cotangent_tangents = _forward(params, batch, vectors, loss, sample_weights, backend)
+    products = []
+    for layer in reversed(passes):
+        gradients = dense_relu_tangents_backward(
+            layer.inputs,
+            layer.inputs_tangents,
+            layer.kernel,
+            layer.kernel_tangents,
+            layer.outputs,
+            cotangent,
+            cotangent_tangents,
+            activation=layer.activation,
+            backend=backend,
+        )
+        products.append((gradients.kernel_tangents, gradients.bias_tangents))
+        cotangent, cotangent_tangents = gradients.inputs, gradients.inputs_tangents
+    return products[::-1]
+
+
+def mlp_ggnvp(
+    params: Layers,
+    batch: tuple[Float[Array, "samples inputs"], Int[Array, " samples"] | Float[Array, "samples outputs"]],
+    vectors: Layers,
+    *,
+    loss: Loss = "cross_entropy",
+    sample_weights: Float[Array, " samples"] | None = None,
+    backend: Backend = "auto",
+) -> list[tuple[Float[Array, "..."], Float[Array, "..."]]]:
+    """Products with the generalized Gauss-Newton matrix `J^T H J`, where `H` is the Hessian of the loss in the outputs.
+
+    The arguments and the result are those of [`plastax_kernels.mlp_hvp`][]; the way back is plain reverse mode for each
+    vector, since the Gauss-Newton matrix leaves out how the Jacobian changes.
+    """
+    passes, _, cotangents = _forward(params, batch, vectors, loss, sample_weights, backend)
+    products = []
+    for layer in reversed(passes):
+        cotangents = apply_gate(gate_of(layer.outputs, layer.activation), cotangents)
+        products.append((product(layer.inputs.mT, cotangents), jnp.sum(cotangents, axis=-2)))
+        cotangents = product(cotangents, layer.kernel.mT)
+    return products[::-1]
+
+
+class _Pass(NamedTuple):
+    kernel: Float[Array, "inputs outputs"]
+    kernel_tangents: Float[Array, "probes inputs outputs"]
+    inputs: Float[Array, "samples inputs"]
+    inputs_tangents: Float[Array, "probes samples inputs"] | None
+    outputs: Float[Array, "samples outputs"]
+    activation: Activation
+
+
+def _forward(params, batch, vectors, loss, sample_weights, backend):
+    if loss not in _LOSSES:
+        raise ValueError(f"loss must be one of {get_args(Loss)}, got {loss!r}")
+    if len(params) == 0 or len(params) != len(vectors):
+        raise ValueError(
+            f"params and vectors need the same number of layers, at least one, got {len(params)} and {len(vectors)}"
+        )
+    inputs, targets = batch
+    values, tangents, passes = inputs, None, []
+    for index, ((kernel, bias), (kernel_tangents, bias_tangents)) in enumerate(zip(params, vectors, strict=True)):
+        activation: Activation = "relu" if index < len(params) - 1 else "linear"
+        outputs, outputs_tangents = dense_relu_tangents(
+            values, tangents, kernel, kernel_tangents, bias, bias_tangents, activation=activation, backend=backend
+        )
+        passes.append(_Pass(kernel, kernel_tangents, values, tangents, outputs, activation))
+        values, tangents = outputs, outputs_tangents
+    weights = jnp.full_like(values[:, :1], 1 / values.shape[0]) if sample_weights is None else sample_weights[:, None]
+    return passes, *_LOSSES[loss](values, tangents, targets, weights)
+
+
+def _squared_error(outputs, tangents, targets, weights):
+    return (outputs - targets) * weights, tangents * weights
+
+
+def _cross_entropy(logits, tangents, targets, weights):
+    if jnp.issubdtype(targets.dtype, jnp.integer):
+        targets = jax.nn.one_hot(targets, logits.shape[-1], dtype=logits.dtype)
+    mass = jnp.sum(targets, axis=-1, keepdims=True)
+    probabilities = jax.nn.softmax(logits)
+
+    def curve(tangent):
+        mean = jnp.sum(probabilities * tangent, axis=-1, keepdims=True)
+        return probabilities * (tangent - mean) * (mass * weights)
+
+    # One probe at a time. For all of them at once, jaxlib 0.10.2 on CPU fuses the mean, the broadcast of probabilities
+    # over probes and the subtraction, and the result is wrong for every probe but the first (from about 3000 rows on).
+    return (mass * probabilities - targets) * weights, jnp.stack([curve(tangent) for tangent in tangents])
+
+
+# Each gives the gradient of the loss in the outputs, and its tangents.
+_LOSSES = {"cross_entropy": _cross_entropy, "squared_error": _squared_error}
