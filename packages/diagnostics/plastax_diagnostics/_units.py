@@ -15,25 +15,25 @@ Flags = PyTree[Bool[Array, "..."]]
 def dead_units(features: Features) -> Flags:
     """Units whose output is exactly zero on every sample (and at every position of a convolution).
 
-        No gradient flows through a dead ReLU, on these samples.
+    No gradient flows through a dead ReLU, on these samples.
 
-        !!! example
+    !!! example
 
-            ```python
-            import jax.numpy as jnp
-                import plastax_diagnostics as pd
+        ```python
+        import jax.numpy as jnp
+        import plastax_diagnostics as pd
 
-            features = {"dense1": jnp.array([[0.0, 1.0], [0.0, 0.0]])}
-            pd.dead_units(features)  # {"dense1": [True, False]}
-            ```
+        features = {"dense1": jnp.array([[0.0, 1.0], [0.0, 0.0]])}
+        pd.dead_units(features)  # {"dense1": [True, False]}
+        ```
 
-        **Arguments:**
+    **Arguments:**
 
-        - `features`: a pytree of post-activation features, [samples, ..., units] for each layer.
+    - `features`: a pytree of post-activation features, [samples, ..., units] for each layer.
 
-        **Returns:**
+    **Returns:**
 
-        A pytree of flags, one for each unit. A unit with a NaN is not dead: check the features where that matters.
+    A pytree of flags, one for each unit. A unit with a NaN is not dead: check the features where that matters.
     """
     return jax.tree.map(lambda layer: jnp.all(rows_of(layer) == 0, axis=0), features)
 
