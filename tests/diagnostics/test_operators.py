@@ -9,6 +9,7 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 import plastax_diagnostics as pd
+from plastax_diagnostics._operators._losses import CrossEntropy
 
 
 SAMPLES, INPUTS, OUTPUTS = 7, 4, 3
@@ -224,3 +225,24 @@ def test_memory_of_a_product_is_that_of_one_chunk():
         return program.memory_analysis().temp_size_in_bytes
 
     assert temporary(100) < 0.1 * temporary(None)
+
+
+@pytest.mark.parametrize("part", ["curvature", "root", "root_transpose"])
+def test_softmax_curvature_survives_vmap_over_probes_at_full_size(part):
+    # At this size, sums of products over shared outputs are miscompiled on CPU (jaxlib 0.10.2).
+    rng = np.random.default_rng(0)
+    outputs, probes = rng.normal(size=(2000, 10)), rng.normal(size=(4, 2000, 10))
+    p = np.exp(outputs) / np.exp(outputs).sum(-1, keepdims=True)
+    q = np.sqrt(p)
+    root = q[:, :, None] * (np.eye(10) - q[:, :, None] * q[:, None, :])
+    matrices = {
+        "curvature": p[:, :, None] * np.eye(10) - p[:, :, None] * p[:, None, :],
+        "root": root,
+        "root_transpose": root.transpose(0, 2, 1),
+    }
+    expected = np.einsum("noi,kni->kno", matrices[part], probes)
+    apply = getattr(CrossEntropy(), part)
+    targets = jnp.zeros(2000, jnp.int32)
+    outputs, probes = jnp.asarray(outputs, jnp.float32), jnp.asarray(probes, jnp.float32)
+    computed = jax.jit(jax.vmap(lambda vectors: apply(outputs, targets, vectors)))(probes)
+    np.testing.assert_allclose(computed, expected, atol=1e-5)

@@ -60,16 +60,16 @@ class CrossEntropy(OutputLoss):
 
     def curvature(self, outputs, targets, vectors):
         p = jax.nn.softmax(outputs)
-        return p * (vectors - jnp.sum(p * vectors, axis=-1, keepdims=True))
+        return p * (vectors - _inner(p, vectors))
 
     def root(self, outputs, targets, vectors):
         q = self.root_probabilities(outputs)
-        return q * (vectors - q * jnp.sum(q * vectors, axis=-1, keepdims=True))
+        return q * (vectors - q * _inner(q, vectors))
 
     def root_transpose(self, outputs, targets, vectors):
         q = self.root_probabilities(outputs)
         scaled = q * vectors
-        return scaled - q * jnp.sum(q * scaled, axis=-1, keepdims=True)
+        return scaled - q * _inner(q, scaled)
 
     def gradient(self, outputs, targets):
         return jax.nn.softmax(outputs) - self.one_hot(outputs, targets)
@@ -106,6 +106,12 @@ class CrossEntropy(OutputLoss):
             raise ValueError(f"targets must lie in 0..{classes - 1}, got {values.min()}..{values.max()}")
         if not indices and not np.allclose(values.sum(axis=1), 1.0, atol=1e-3):
             raise ValueError("the probabilities of every target must add up to 1")
+
+
+def _inner(weights, vectors):
+    # A contraction, not a sum of products: XLA's CPU compiler (jaxlib 0.10.2) fuses the latter wrongly when probes are
+    # vmapped over shared outputs of a thousand samples and more, and all but the first come out as nonsense.
+    return jnp.einsum("...o,...o->...", weights, vectors)[..., None]
 
 
 class SquaredError(OutputLoss):
