@@ -69,6 +69,8 @@ def _opaque_to_vmap(of: Distribution, capability: int | None, forced: bool):
     if capability is not None:
         paths["cuda"] = partial(_fused, of=of, capability=capability)
 
+    # Compiled as a whole, for those who call it outside of a compiled program.
+    @jax.jit
     def compute(*arrays):
         return paths["cuda"](*arrays) if forced else jax.lax.platform_dependent(*arrays, **paths)
 

@@ -166,7 +166,7 @@ def test_state_keeps_structure_and_dtypes():
     [
         ({"threshold": -0.1}, r"threshold must be in \[0, 1\), got -0.1"),
         ({"threshold": 1.0}, "threshold"),
-        ({"interval": 0}, "interval must be at least 1, got 0"),
+        ({"interval": 0}, "interval must be a whole number of at least 1, got 0"),
         ({"units": ()}, "`units` is empty"),
     ],
 )

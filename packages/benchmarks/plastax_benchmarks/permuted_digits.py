@@ -35,8 +35,8 @@ class Settings(NamedTuple):
 METHODS = {
     "bp": Settings(),
     "l2": Settings(weight_decay=1e-3),
-    "er": Settings(er_learning_rate=1e-3),
-    "l2_er": Settings(weight_decay=1e-3, er_learning_rate=1e-3),
+    "er": Settings(er_learning_rate=1e-2),
+    "l2_er": Settings(weight_decay=1e-3, er_learning_rate=1e-2),
 }
 
 

@@ -6,15 +6,17 @@ from typing import Any
 import jax
 import jax.core
 import jax.numpy as jnp
+import numpy as np
 
 
 def check_range(name: str, value: Any, low: float, high: float = math.inf, *, high_open: bool = False) -> None:
     """Raises unless `low <= value <= high` (or `< high`). Traced values pass: hyperparameters may be vmapped."""
     if isinstance(value, jax.core.Tracer):
         return
-    # Not `value < low or ...`: NaN must fail too.
-    inside = bool(jnp.all((value >= low) & ((value < high) if high_open else (value <= high))))
-    if not (inside and bool(jnp.all(jnp.isfinite(value)))):
+    # In numpy, since a factory may be called inside of a traced program. NaN fails all comparisons.
+    number = np.asarray(value)
+    inside = (number >= low) & ((number < high) if high_open else (number <= high)) & np.isfinite(number)
+    if not inside.all():
         interval = f"[{low:g}, {high:g}{')' if high_open or math.isinf(high) else ']'}"
         raise ValueError(f"{name} must be in {interval}, got {value}")
 

@@ -88,9 +88,7 @@ def _(of, primals, tangents):
     return rank, tangent
 
 
-# Compiled as a whole, for those who call it outside of a compiled program.
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
-@partial(jax.jit, static_argnums=0)
 def _rank_and_gradient(of, features, mask):
     return effective_rank_and_gradient(features, mask, of=of)
 
