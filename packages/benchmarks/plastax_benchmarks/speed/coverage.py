@@ -1,4 +1,4 @@
-"""Whether error bars hold what they promise: `python -m plastax_benchmarks.speed.coverage`.
+"""Whether error bars hold what they promise: `plastax bench coverage`.
 
 On a network of about 500 parameters whose eigenvalues are computed exactly, epsilon-ranks are estimated with a single
 probe, over many keys, orders and thresholds. A bracket should hold the truth in at least 95 % of all cases.
@@ -70,20 +70,20 @@ def coverage(operator, truth, *, orders, shares, keys):
     return rows
 
 
-def main():
+def main(arguments: list[str] | None = None) -> None:
     """Prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--keys", type=int, default=40)
     parser.add_argument("--orders", type=int, nargs="+", default=[20, 60, 120, 250, 537])
     parser.add_argument("--shares", type=float, nargs="+", default=[1e-4, 1e-3, 1e-2, 1e-1, 3e-1])
-    arguments = parser.parse_args()
+    options = parser.parse_args(arguments)
     params, data = trained_network(jax.random.key(0))
     operator = pd.hessian(pd.task_loss(network, "cross_entropy"), params, data)
     truth = pd.exact_spectrum(operator)
-    print(f"{operator.in_size()} parameters, one probe, {arguments.keys} keys; eps in shares of the largest eigenvalue")
+    print(f"{operator.in_size()} parameters, one probe, {options.keys} keys; eps in shares of the largest eigenvalue")
     head = ("order", "eps", "truth", "mean value", "mean width", "covered", "by 2 SE alone", "resolved")
     print(("{:>7}{:>9}{:>8}" + "{:>14}" * 5).format(*head))
-    rows = coverage(operator, truth, orders=arguments.orders, shares=arguments.shares, keys=arguments.keys)
+    rows = coverage(operator, truth, orders=options.orders, shares=options.shares, keys=options.keys)
     for row in rows:
         print("{:7}{:9.0e}{:8.0f}{:14.1f}{:14.1f}{:14.2f}{:14.2f}{:14.2f}".format(*row))
     covered, alone = (np.mean([row[column] for row in rows]) for column in (5, 6))

@@ -1,7 +1,9 @@
 """Effective rank with its gradient: plastax's closed form against autodiff through `jnp.linalg.svd`.
 
-Run with `python -m plastax_benchmarks.speed.effective_rank`.
+Run with `plastax bench effective-rank`.
 """
+
+import argparse
 
 import jax
 import jax.numpy as jnp
@@ -34,8 +36,11 @@ def svd_effective_rank(features):
     return jnp.exp(-jnp.sum(share * jnp.log(share)))
 
 
-def main(repeats: int = 31) -> None:
+def main(arguments: list[str] | None = None) -> None:
     """Prints a table: shape, milliseconds of either, ratio, and the errors of plastax against float64 numpy."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=15, help="rounds to take medians over")
+    rounds = parser.parse_args(arguments).rounds
     single_threaded_lapack()
     ours = jax.jit(jax.value_and_grad(plastax.effective_rank))
     theirs = jax.jit(jax.value_and_grad(svd_effective_rank))
@@ -47,7 +52,7 @@ def main(repeats: int = 31) -> None:
         features = jax.nn.relu(normal)
         seconds = interleaved(
             {"ours": lambda features=features: ours(features), "theirs": lambda features=features: theirs(features)},
-            rounds=repeats if samples * width < 10**6 else max(repeats // 3, 1),
+            rounds=rounds if samples * width < 10**6 else max(rounds // 3, 1),
         )
         typical = medians(seconds)
         value, gradient = (np.asarray(x, np.float64) for x in ours(features))

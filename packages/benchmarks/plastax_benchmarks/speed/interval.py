@@ -1,10 +1,11 @@
 """What an effective-rank step every 100 training steps costs, for four seeds at once.
 
-Run with `python -m plastax_benchmarks.speed.interval`. A network of 3 x 100 hidden units is trained with batch size 1
+Run with `plastax bench interval`. A network of 3 x 100 hidden units is trained with batch size 1
 under `vmap`, in five ways: without effective rank; one effective-rank step alone; with the transformation in the
 optimizer; with a plain `lax.cond` in its place; with a scan over blocks, which needs no branch.
 """
 
+import argparse
 from functools import partial
 
 import jax
@@ -103,8 +104,11 @@ def plain_cond_step():
     return optax.GradientTransformationExtraArgs(init, update)  # pyright: ignore[reportArgumentType]
 
 
-def main(repeats: int = 9) -> None:
+def main(arguments: list[str] | None = None) -> None:
     """Prints the seconds of each way and what they say about the cost of the branch."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=15, help="rounds to take medians over")
+    rounds = parser.parse_args(arguments).rounds
     single_threaded_lapack()
     base = optax.chain(optax.add_decayed_weights(WEIGHT_DECAY), optax.sgd(LEARNING_RATE))
     example = jax.ShapeDtypeStruct((1, SIZES[0]), jnp.float32)
@@ -130,13 +134,13 @@ def main(repeats: int = 9) -> None:
         "transformation": program(train, optax.chain(base, step)),
         "scan over blocks": program(train_in_blocks, base),
     }
-    typical = medians(interleaved(programs, rounds=repeats))
+    typical = medians(interleaved(programs, rounds=rounds))
     few = INTERVAL  # The select is too slow for all steps.
     slow = medians(interleaved({"select": program(train, optax.chain(base, plain_cond_step()), few)}, rounds=1))
     typical["plain lax.cond (scaled up)"] = slow["select"] * STEPS / few
 
     due = typical["training without it"] + STEPS / INTERVAL * typical["one effective-rank step"]
-    print(f"{STEPS} steps, {SEEDS} seeds, an effective-rank step every {INTERVAL}; medians of {repeats} rounds")
+    print(f"{STEPS} steps, {SEEDS} seeds, an effective-rank step every {INTERVAL}; medians of {rounds} rounds")
     for name, seconds in typical.items():
         print(f"  {name:28} {1e3 * seconds:9.1f} ms   {seconds / due:6.2f} of what is due")
     print(f"  due = training without it + {STEPS // INTERVAL} effective-rank steps = {1e3 * due:.1f} ms")

@@ -1,4 +1,4 @@
-"""How fast Lanczos is: `python -m plastax_benchmarks.speed.lanczos`.
+"""How fast Lanczos is: `plastax bench lanczos`.
 
 Order 90 on the Hessian of a 784-100-100-10 network over 2000 samples, against matfree with full reorthogonalisation and
 against loops of single operations around a jitted Hessian-vector product. All in one process, interleaved.
@@ -123,26 +123,26 @@ def repeated_products(times):
     return {name.__name__: jax.jit(name) for name in (plain, linearised, kernel, gradients)}
 
 
-def main():
+def main(arguments: list[str] | None = None) -> None:
     """Prints two tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--order", type=int, default=90)
     parser.add_argument("--samples", type=int, default=2000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--products", type=int, default=20, help="products in a row in the second table")
-    arguments = parser.parse_args()
-    order = arguments.order
+    options = parser.parse_args(arguments)
+    order = options.order
     keys = jax.random.split(jax.random.key(0), 4)
     params = network(keys[0])
     data = (
-        jax.random.uniform(keys[1], (arguments.samples, WIDTHS[0])),
-        jax.random.randint(keys[2], (arguments.samples,), 0, WIDTHS[-1]),
+        jax.random.uniform(keys[1], (options.samples, WIDTHS[0])),
+        jax.random.randint(keys[2], (options.samples,), 0, WIDTHS[-1]),
     )
     flat, unravel = ravel_pytree(params)
     start = jax.random.normal(keys[3], flat.shape)
     operator = pd.hessian(loss, params, data)
     theirs = matfree_lanczos(params, data, order)
-    products = repeated_products(arguments.products)
+    products = repeated_products(options.products)
     vector = unravel(start)
     one, four = (jax.tree.map(lambda leaf, k=k: jnp.stack(k * [leaf]), vector) for k in (1, 4))
     eager = {name: eager_lanczos(params, data, order, one_by_one=name == "eager, vector by vector") for name in EAGER}
@@ -157,17 +157,17 @@ def main():
             "mlp_hvp": lambda: products["kernel"](params, data, one),
             "mlp_hvp x 4": lambda: products["kernel"](params, data, four),
         },
-        rounds=arguments.rounds,
+        rounds=options.rounds,
     )
-    print(f"Lanczos of order {order}, P = {flat.size:,}, {arguments.samples} samples, {arguments.rounds} rounds")
+    print(f"Lanczos of order {order}, P = {flat.size:,}, {options.samples} samples, {options.rounds} rounds")
     print(f"{'':26}{'ms per step':>12}{'x plastax':>12}")
     for name in ("plastax", "matfree, full", *EAGER):
         print(f"{name:26}{1e3 * np.median(seconds[name]) / order:12.1f}{ratio(seconds, name, 'plastax'):12.2f}")
-    steps = ratio(seconds, "plastax", "gradients") * arguments.products / order
+    steps = ratio(seconds, "plastax", "gradients") * options.products / order
     print(f"one Lanczos step costs {steps:.2f} gradients")
     print(f"\n{'one product':26}{'ms':>12}{'gradients':>12}")
     for name, per in (("gradients", 1), ("plain", 1), ("linearised", 1), ("mlp_hvp", 1), ("mlp_hvp x 4", 4)):
-        milliseconds = 1e3 * np.median(seconds[name]) / arguments.products / per
+        milliseconds = 1e3 * np.median(seconds[name]) / options.products / per
         print(f"{name:26}{milliseconds:12.1f}{ratio(seconds, name, 'gradients') / per:12.2f}")
 
 

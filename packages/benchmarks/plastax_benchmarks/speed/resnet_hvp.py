@@ -1,4 +1,4 @@
-"""What a Hessian-vector product of ResNet-18 needs: `python -m plastax_benchmarks.speed.resnet_hvp`.
+"""What a Hessian-vector product of ResNet-18 needs: `plastax bench resnet-hvp`.
 
 Prints the compiler's own figures for temporary memory, for 2000 samples in chunks of 100. With `--run`, Lanczos of
 order 3 on 200 samples is really done.
@@ -32,7 +32,7 @@ def temporary_bytes(operator):
     return lowered.compile().compiled.memory_analysis().temp_size_in_bytes
 
 
-def main():
+def main(arguments: list[str] | None = None) -> None:
     """Prints memory, and the spectrum if asked to."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--samples", type=int, default=2000)
@@ -44,18 +44,18 @@ def main():
         help="patches times a matrix are faster on CPU (where XLA is slow inside loops) but need more memory",
     )
     parser.add_argument("--run", action="store_true", help="also run Lanczos of order 3 on 200 samples")
-    arguments = parser.parse_args()
-    operator = resnet_hessian(arguments.samples, arguments.chunk or None, arguments.convolution, jax.random.key(0))
+    options = parser.parse_args(arguments)
+    operator = resnet_hessian(options.samples, options.chunk or None, options.convolution, jax.random.key(0))
     begin = time.perf_counter()
     gibibytes = temporary_bytes(operator) / 2**30
-    chunks = f"chunks of {arguments.chunk}" if arguments.chunk else "one piece"
+    chunks = f"chunks of {options.chunk}" if options.chunk else "one piece"
     print(
-        f"ResNet-18, {operator.in_size():,} parameters, {arguments.samples} samples in {chunks}, "
-        f"convolutions by {arguments.convolution}: "
+        f"ResNet-18, {operator.in_size():,} parameters, {options.samples} samples in {chunks}, "
+        f"convolutions by {options.convolution}: "
         f"{gibibytes:.2f} GiB of temporary memory (compiled in {time.perf_counter() - begin:.0f} s)"
     )
-    if arguments.run:
-        operator = resnet_hessian(200, arguments.chunk or None, arguments.convolution, jax.random.key(0))
+    if options.run:
+        operator = resnet_hessian(200, options.chunk or None, options.convolution, jax.random.key(0))
         begin = time.perf_counter()
         found = pd.spectrum(operator, jax.random.key(1), order=3, progress=lambda *steps: print("step", *steps))
         print(

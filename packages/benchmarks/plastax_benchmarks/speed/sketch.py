@@ -1,7 +1,9 @@
 """Bounds of the effective rank from sketches of several sizes, beside the truth.
 
-Run with `python -m plastax_benchmarks.speed.sketch`.
+Run with `plastax bench sketch`.
 """
+
+import argparse
 
 import jax
 import jax.numpy as jnp
@@ -31,8 +33,11 @@ def spectra():
     return {name: jnp.asarray(features, jnp.float32) for name, features in named.items()}
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     """Prints a table."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args(
+        arguments
+    )
     single_threaded_lapack()
     bounds = jax.jit(plastax.effective_rank_bounds, static_argnames="size")
     print(f"| singular values | effective rank | {' | '.join(f'size {size}' for size in SIZES)} |")
