@@ -267,6 +267,8 @@ def test_closure_over_mask_under_vmap():
 def test_bad_input():
     with pytest.raises(ValueError, match=r"\[..., samples, width\]"):
         plastax.effective_rank.__wrapped__(jnp.ones(3))
+    with pytest.raises(TypeError, match="real floating point features, got int32"):
+        plastax.effective_rank.__wrapped__(jnp.ones((2, 3), jnp.int32))
     with pytest.raises(ValueError, match=r"got shape \(0, 3\)"):
         plastax.effective_rank(jnp.ones((0, 3)))
     with pytest.raises(ValueError, match=r"one entry for each sample, shape \(4,\)"):
@@ -283,8 +285,20 @@ def test_loss_is_minus_the_mean_over_layers():
     np.testing.assert_allclose(plastax.effective_rank_loss(jnp.eye(3)), -3.0, rtol=1e-6)
 
 
+def test_layers_are_selected_by_name_or_by_what_they_are_below():
+    features = {"actor": {"dense1": jnp.eye(3), "dense2": jnp.eye(4)}, "critic": (jnp.eye(2),)}
+    assert list(plastax.select_layers(features)) == ["actor/dense1", "actor/dense2", "critic/0"]
+    assert list(plastax.select_layers(features, ["actor/dense2"])) == ["actor/dense2"]
+    assert list(plastax.select_layers(features, ["actor"])) == ["actor/dense1", "actor/dense2"]
+    assert list(plastax.select_layers(features, ["critic", "actor/dense1"])) == ["actor/dense1", "critic/0"]
+    with pytest.raises(ValueError, match=r"no layer named \['act'\]: there are \['actor/dense1'"):
+        plastax.select_layers(features, ["act"])
+    with pytest.raises(TypeError, match=r"write \['actor'\]"):
+        plastax.select_layers(features, "actor")
+
+
 def test_loss_names_what_is_wrong_with_features():
-    with pytest.raises(ValueError, match=r"features\['conv'\] has shape \(2, 3, 3, 4\)"):
+    with pytest.raises(ValueError, match=r"features 'conv' have shape \(2, 3, 3, 4\)"):
         plastax.effective_rank_loss({"conv": jnp.ones((2, 3, 3, 4))})
     with pytest.raises(ValueError, match="there are no features"):
         plastax.effective_rank_loss({})

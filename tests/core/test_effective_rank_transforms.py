@@ -180,6 +180,23 @@ def test_a_window_that_is_not_yet_full_uses_what_has_come():
             assert_trees_close(updates, jax.grad(er_loss)(PARAMS, last), rtol=1e-4, atol=1e-5)
 
 
+def test_places_that_have_not_come_do_no_harm():
+    def fragile(params, inputs):
+        # Not a number for the zeros of an empty place.
+        return jax.nn.relu(inputs / jnp.linalg.norm(inputs, axis=1, keepdims=True) @ params)
+
+    params = PARAMS[0][0]
+    transform = plastax.add_effective_rank(fragile, 1.0, interval=1, window=3, inputs=EXAMPLE)
+    updates, _ = transform.update(jnp.zeros_like(params), transform.init(params), params, inputs=BATCH)
+    expected = -jax.grad(lambda p: plastax.effective_rank(fragile(p, BATCH)))(params)
+    np.testing.assert_allclose(updates, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_restart_needs_something_to_restart():
+    with pytest.raises(ValueError, match="no effective-rank state to restart"):
+        plastax.restart_windows(optax.sgd(0.1).init(PARAMS))
+
+
 def test_restart_forgets_count_and_window():
     transform = plastax.effective_rank_step(features, 1.0, interval=2, window=4, inputs=EXAMPLE)
     chain = optax.chain(optax.identity(), optax.chain(transform, optax.trace(0.9)))
@@ -261,7 +278,7 @@ def test_mistakes_get_a_word():
     with pytest.raises(ValueError, match="there are no features"):
         silent.update(PARAMS, silent.init(PARAMS), PARAMS, inputs=BATCH)
     flat = plastax.add_effective_rank(lambda params, inputs: params[0][1], 0.1)
-    with pytest.raises(ValueError, match=r"has shape \(12,\), but effective rank needs \[samples, width\]"):
+    with pytest.raises(ValueError, match=r"have shape \(12,\), but effective rank needs \[samples, width\]"):
         flat.update(PARAMS, flat.init(PARAMS), PARAMS, inputs=BATCH)
 
 

@@ -6,8 +6,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from flax import nnx
 
 import plastax
+from plastax._kernels_in import role_by_shape_and_name
 
 
 KEY = jax.random.key(3)
@@ -119,6 +121,23 @@ def test_kernels_of_equinox_have_their_outputs_first():
     u, s, vt = np.linalg.svd(np.asarray(conv.weight, np.float64).reshape(4, -1), full_matrices=False)
     expected = 4 * (s[0] ** 2 - 2) * s[0] * np.outer(u[:, 0], vt[0])
     np.testing.assert_allclose(added.reshape(4, -1), expected, rtol=1e-3, atol=1e-3)
+
+
+def test_roles_fit_the_frameworks():
+    def roles(params):
+        paths = jax.tree_util.tree_leaves_with_path(params)
+        return {jax.tree_util.keystr(path): role_by_shape_and_name(path, leaf) for path, leaf in paths}
+
+    conv = eqx.filter(eqx.nn.Conv2d(2, 4, 3, key=KEY), eqx.is_inexact_array)
+    assert roles(conv) == {".weight": "kernel", ".bias": "bias"}
+    norm = eqx.filter(eqx.nn.LayerNorm(4), eqx.is_inexact_array)
+    assert roles(norm) == {".weight": "scale", ".bias": "bias"}
+    nnx_norm = nnx.state(nnx.LayerNorm(4, rngs=nnx.Rngs(0)))
+    assert set(roles(nnx_norm).values()) == {"scale", "bias"}
+    actor_critic = roles(plastax.models.ActorCritic(3, 2, width=4, key=KEY))
+    assert actor_critic[".log_std"] == "other"
+    assert all(role == "kernel" for name, role in actor_critic.items() if name.endswith("kernel"))
+    assert roles([(jnp.ones((2, 3)), jnp.ones(3))]) == {"[0][0]": "kernel", "[0][1]": "bias"}
 
 
 def test_parseval_is_the_gradient_of_its_formula():

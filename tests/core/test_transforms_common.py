@@ -60,10 +60,11 @@ EXAMPLE = jax.ShapeDtypeStruct((4, 6), jnp.float32)
 
 @dataclass(frozen=True)
 class Case:
-    """A transformation, what it becomes at strength zero, arguments that it must refuse, and whether masks fit it."""
+    """A transformation, as it is at strength zero, with a traced strength, what it must refuse, whether masks fit it."""
 
     make: Callable[[], optax.GradientTransformationExtraArgs]
     neutral: Callable[[], optax.GradientTransformationExtraArgs]
+    traced: Callable[[Any], optax.GradientTransformationExtraArgs]
     bad: tuple[tuple[Callable[[], Any], str], ...] = field(default=())
     maskable: bool = True
 
@@ -72,6 +73,7 @@ CASES = {
     "add_effective_rank": Case(
         lambda: plastax.add_effective_rank(features, 0.1, interval=2, window=3, inputs=EXAMPLE),
         lambda: plastax.add_effective_rank(features, 0.0),
+        lambda s: plastax.add_effective_rank(features, s),
         (
             (lambda: plastax.add_effective_rank(features, -1.0), r"weight must be in \[0, inf\), got -1.0"),
             (lambda: plastax.add_effective_rank(features, float("nan")), "weight must be in"),
@@ -89,6 +91,7 @@ CASES = {
     "l2_er": Case(
         lambda: plastax.l2_er(features, weight_decay=0.1, er_weight=0.1, interval=2, window=2, inputs=EXAMPLE),
         lambda: plastax.l2_er(features, weight_decay=0.0, er_weight=0.0),
+        lambda s: plastax.l2_er(features, weight_decay=s, er_weight=s),
         (
             (lambda: plastax.l2_er(features, weight_decay=-0.1, er_weight=0.1), "weight_decay must be in"),
             (lambda: plastax.l2_er(features, weight_decay=0.1, er_weight=-0.1), "er_weight must be in"),
@@ -99,6 +102,7 @@ CASES = {
     "effective_rank_step": Case(
         lambda: plastax.effective_rank_step(features, 0.1, interval=2, window=2, steps=2, inputs=EXAMPLE),
         lambda: plastax.effective_rank_step(features, 0.0),
+        lambda s: plastax.effective_rank_step(features, s),
         (
             (lambda: plastax.effective_rank_step(features, -0.1), "learning_rate must be in"),
             (lambda: plastax.effective_rank_step(features, 0.1, steps=0), "steps must be a whole number"),
@@ -108,6 +112,7 @@ CASES = {
     "spectral_penalty": Case(
         lambda: plastax.spectral_penalty(0.1, key=KEY),
         lambda: plastax.spectral_penalty(0.0, key=KEY),
+        lambda s: plastax.spectral_penalty(s, target=s, key=KEY),
         (
             (lambda: plastax.spectral_penalty(-0.1, key=KEY), "strength must be in"),
             (lambda: plastax.spectral_penalty(0.1, key=KEY, target=-1.0), "target must be in"),
@@ -119,10 +124,12 @@ CASES = {
     "spectral_penalty, ten fresh iterations": Case(
         lambda: plastax.spectral_penalty(0.1, key=KEY, warm_start=False, iterations=10),
         lambda: plastax.spectral_penalty(0.0, key=KEY, warm_start=False, iterations=10),
+        lambda s: plastax.spectral_penalty(s, key=KEY, warm_start=False, iterations=10),
     ),
     "parseval": Case(
         lambda: plastax.parseval(0.1),
         lambda: plastax.parseval(0.0),
+        lambda s: plastax.parseval(s, scale=s),
         (
             (lambda: plastax.parseval(-0.1), "strength must be in"),
             (lambda: plastax.parseval(0.1, scale=-1.0), "scale must be in"),
@@ -131,11 +138,13 @@ CASES = {
     "l2_init": Case(
         lambda: plastax.l2_init(0.1),
         lambda: plastax.l2_init(0.0),
+        lambda s: plastax.l2_init(s),
         ((lambda: plastax.l2_init(-0.1), "strength must be in"),),
     ),
     "wasserstein": Case(
         lambda: plastax.wasserstein(0.1),
         lambda: plastax.wasserstein(0.0),
+        lambda s: plastax.wasserstein(s),
         ((lambda: plastax.wasserstein(-0.1), "strength must be in"),),
     ),
     "continual_backprop": Case(
@@ -143,16 +152,19 @@ CASES = {
             optax.identity(), UNITS, replacement_rate=0.5, maturity_threshold=0, key=KEY
         ),
         lambda: plastax.continual_backprop(optax.identity(), UNITS, replacement_rate=0.0, key=KEY),
+        lambda s: plastax.continual_backprop(plastax.adam(s, b1=s), UNITS, replacement_rate=s, decay_rate=s, key=KEY),
         maskable=False,
     ),
     "redo": Case(
         lambda: plastax.redo(optax.identity(), UNITS, threshold=0.9, interval=2, key=KEY),
         lambda: plastax.redo(optax.identity(), UNITS, interval=1000, key=KEY),
+        lambda s: plastax.redo(plastax.adam(s), UNITS, threshold=s, key=KEY),
         maskable=False,
     ),
     "shrink_and_perturb": Case(
         lambda: plastax.shrink_and_perturb(0.1, 0.1, key=KEY, every=2),
         lambda: plastax.shrink_and_perturb(0.0, 0.0, key=KEY),
+        lambda s: plastax.shrink_and_perturb(s, s, key=KEY),
         (
             (lambda: plastax.shrink_and_perturb(1.5, 0.1, key=KEY), r"shrink must be in \[0, 1\], got 1.5"),
             (lambda: plastax.shrink_and_perturb(0.5, -0.1, key=KEY), "sigma must be in"),
@@ -244,13 +256,19 @@ def test_keeps_bfloat16(case):
 @pytest.mark.parametrize("optimizer", [optax.sgd(0.1, momentum=0.9), optax.adam(0.01)], ids=["momentum", "adam"])
 def test_works_on_either_side_of_an_optimizer(case, optimizer):
     params = make_params(KEY)
+    moved = jax.tree.map(lambda p: 1.1 * p + 0.1, params)
+    gradients = jax.tree.map(jnp.cos, params)
     # optax's Adam is not made for strict promotion.
     with jax.numpy_dtype_promotion("standard"):
+        state = optimizer.init(params)
+        for _ in range(2):
+            alone, state = optimizer.update(gradients, state, moved)
         for chain in (optax.chain(case.make(), optimizer), optax.chain(optimizer, case.make())):
             state = chain.init(params)
             for inputs in MINIBATCHES[:2]:
-                updates, state = chain.update(params, state, params, **extra_args(params, inputs))
+                updates, state = chain.update(gradients, state, moved, **extra_args(moved, inputs))
             assert all(jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(updates))
+            assert largest_difference(updates, alone) > 1e-5
 
 
 @pytest.mark.parametrize(
@@ -274,7 +292,9 @@ def test_states_are_arrays(case):
     assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(case.make().init(make_params(KEY))))
 
 
-@all_cases
+@pytest.mark.parametrize(
+    "case", [case for case in CASES.values() if case.bad], ids=[name for name, case in CASES.items() if case.bad]
+)
 def test_refuses_bad_arguments(case):
     for make, message in case.bad:
         with pytest.raises((ValueError, TypeError), match=message):
@@ -296,7 +316,23 @@ def test_refuses_integer_parameters(case):
         case.make().init(params)
 
 
-def test_strengths_may_be_traced():
+@all_cases
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+@pytest.mark.parametrize("closed_over", [False, True])
+def test_strengths_may_be_traced_or_arrays(case, dtype, closed_over):
+    params = make_params(KEY, dtype)
+    strength = jnp.asarray(0.1)
+
+    def update(given):
+        # Inside of a traced program, even an array from outside is not what it seems: all that is done to it is traced.
+        transform = case.traced(strength if closed_over else given)
+        return transform.update(params, transform.init(params), params, **extra_args(params))
+
+    updates, _ = jax.eval_shape(update, strength)
+    assert all(leaf.dtype == dtype for leaf in jax.tree.leaves(updates))
+
+
+def test_a_sweep_can_be_vmapped():
     params = make_params(KEY)
 
     def update(strength):
@@ -306,3 +342,19 @@ def test_strengths_may_be_traced():
         return updates["dense0"]["bias"][0] - params["dense0"]["bias"][0]
 
     np.testing.assert_allclose(jax.vmap(update)(jnp.array([0.1, 0.2])), [0.1, 0.2], rtol=1e-5)
+
+
+@all_cases
+def test_a_donated_state_does_not_break_the_next_init(case):
+    params = make_params(KEY)
+    transform = case.make()
+    jax.tree.map(lambda leaf: leaf.delete(), transform.init(params))
+    jax.block_until_ready(transform.update(params, transform.init(params), params, **extra_args(params)))
+    assert all(not leaf.is_deleted() for leaf in jax.tree.leaves(params))
+
+
+def test_any_regularizer_may_stand_inside_of_a_wrapper():
+    params = make_params(KEY)
+    for inner in (plastax.wasserstein(0.1), plastax.spectral_penalty(0.1, key=KEY), plastax.l2_init(0.1)):
+        transform = plastax.continual_backprop(optax.chain(inner, optax.sgd(0.1)), UNITS, replacement_rate=0.1, key=KEY)
+        jax.eval_shape(lambda t=transform: t.update(params, t.init(params), params, **extra_args(params)))

@@ -5,11 +5,12 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax.core import Tracer
 from jaxtyping import Array, Float, Int, PyTree
 
-from ._checks import check_range
+from ._checks import check_params, check_range
 from ._typing import Scalar
 
 
@@ -37,6 +38,7 @@ def scale_by_adam(b1: Scalar = 0.9, b2: Scalar = 0.999, eps: Scalar = 1e-8) -> o
 
         ```python
         import jax.numpy as jnp
+    import numpy as np
         import optax
         import plastax
 
@@ -64,6 +66,7 @@ def scale_by_adam(b1: Scalar = 0.9, b2: Scalar = 0.999, eps: Scalar = 1e-8) -> o
     check_range("eps", eps, 0.0)
 
     def init(params):
+        check_params("scale_by_adam", params)
         return ScaleByAdamState(
             count=jax.tree.map(lambda p: jnp.zeros(p.shape, jnp.int32), params),
             mean=jax.tree.map(lambda p: jnp.zeros(p.shape, _wide(p.dtype)), params),
@@ -114,7 +117,9 @@ def bias_correction(decay: Scalar, count: Int[Array, "..."], dtype=jnp.float32) 
 def _log(decay, dtype):
     if isinstance(decay, Tracer):
         return jnp.log(decay).astype(dtype)
-    return math.log(decay) if decay > 0.0 else -math.inf
+    # In numpy, since this may run inside of a traced program.
+    number = float(np.asarray(decay))
+    return math.log(number) if number > 0.0 else -math.inf
 
 
 def _wide(dtype):

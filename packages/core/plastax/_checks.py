@@ -1,12 +1,14 @@
 """Checks of arguments: errors that name the value, the limit and the way out, raised before any work is done."""
 
 import math
+import operator
 from typing import Any
 
 import jax
 import jax.core
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PRNGKeyArray
 
 
 def check_range(name: str, value: Any, low: float, high: float = math.inf, *, high_open: bool = False) -> None:
@@ -23,8 +25,17 @@ def check_range(name: str, value: Any, low: float, high: float = math.inf, *, hi
 
 def check_count(name: str, value: Any, least: int = 1) -> None:
     """Raises unless `value` is a whole number of at least `least`."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+    is_whole = hasattr(value, "__index__") and not isinstance(value, bool)
+    if not is_whole or operator.index(value) < least:
         raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
+
+
+def check_key(key: Any) -> PRNGKeyArray:
+    """A copy of the key for a state, so that a training loop may donate it; raises unless it is one single key."""
+    is_typed = isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
+    if not isinstance(key, jax.Array) or key.shape != (() if is_typed else (2,)):
+        raise TypeError(f"`key` must be a single jax.random.key, got {key!r}: vmap over keys for several seeds")
+    return jnp.copy(key)
 
 
 def check_callable(name: str, value: Any) -> None:

@@ -5,14 +5,15 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from ._adam import bias_correction
 from ._branch import run_if
-from ._checks import check_range
-from ._locate_units import check_key, check_units, locate_units, outgoing_magnitude, read_features
+from ._checks import check_key, check_range
+from ._locate_units import check_units, locate_units, outgoing_magnitude, read_features
 from ._reset_units import Init, check_optimizer, draw_units, no_units, place_units
 from ._typing import Scalar
 from ._units import Units
@@ -71,6 +72,7 @@ def continual_backprop(
         ```python
         import jax
         import jax.numpy as jnp
+    import numpy as np
         import optax
         import plastax
 
@@ -145,7 +147,7 @@ def continual_backprop(
         return ContinualBackpropState(
             inner=inner,
             step=jnp.zeros((), jnp.int32),
-            key=key,
+            key=check_key(key),
             layers=tuple(
                 UnitStatistics(
                     age=jnp.zeros(layer.width, jnp.int32),
@@ -217,4 +219,4 @@ def _most_at_once(replacement_rate, width: int) -> int:
     """More can never be due: less than one unit is left over from the step before."""
     if isinstance(replacement_rate, Tracer):
         return width
-    return min(width, int(replacement_rate * width) + 1)
+    return min(width, int(float(np.asarray(replacement_rate)) * width) + 1)

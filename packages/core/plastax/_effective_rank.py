@@ -46,7 +46,8 @@ def effective_rank(
 
     **Arguments:**
 
-    - `features`: samples x width, with any leading batch axes. Half precision is fine.
+    - `features`: samples x width, with any leading batch axes. bfloat16 is fine; gradients in float16 overflow for
+        features below about 1e-5.
     - `mask`: `True` for the samples that count. The others change nothing and get a zero gradient.
     - `of`: `"features"` for $p$ proportional to the singular values, `"covariance"` for their squares (the effective
         rank of the feature covariance).
@@ -61,6 +62,8 @@ def effective_rank(
     """
     if of not in get_args(Distribution):
         raise ValueError(f"`of` must be one of {get_args(Distribution)}, got {of!r}")
+    if not jnp.issubdtype(features.dtype, jnp.floating):
+        raise TypeError(f"effective_rank needs real floating point features, got {features.dtype}")
     if features.ndim < 2 or 0 in features.shape:
         raise ValueError(
             "effective_rank needs features of shape [..., samples, width] with at least one of each, "
@@ -138,7 +141,7 @@ def effective_rank_loss(
     for name, layer in select_layers(features, layers).items():
         if layer.ndim != 2:
             raise ValueError(
-                f"features{name} has shape {layer.shape}, but effective rank needs [samples, width]. "
+                f"the features {name!r} have shape {layer.shape}, but effective rank needs [samples, width]. "
                 "Convolutional features and logits do not belong here: leave them out with `layers`."
             )
         ranks.append(rank(layer, mask=mask))

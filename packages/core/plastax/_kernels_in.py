@@ -14,17 +14,25 @@ RoleOf = Callable[[tuple, Array], Role]
 
 
 def role_by_shape_and_name(path: tuple, leaf: Array) -> Role:
-    """A guess that fits Equinox, Flax and plain pytrees.
+    """A guess that fits Equinox, Flax (linen and nnx), our own models and plain pytrees.
 
-    Two and more axes make a kernel; a vector is a scale when its name says `scale`, `gamma` or `weight`, and a bias
-    otherwise; a scalar is neither.
+    The name comes first: `bias`, `offset`, `beta` and `shift` are biases, `scale` and `gamma` are scales, whatever
+    their shape. Of the others, those with two and more axes are kernels; a vector is a scale if it is a `weight`
+    (Equinox's LayerNorm), a bias if it has no name or one that begins with b, and neither otherwise (a `log_std`).
     """
+    entries = [jax.tree_util.keystr((entry,), simple=True).lower() for entry in path]
+    name = next((entry for entry in reversed(entries) if entry != "value"), "")
+    if any(word in name for word in ("bias", "offset", "beta", "shift")):
+        return "bias"
+    if any(word in name for word in ("scale", "gamma")):
+        return "scale"
     if leaf.ndim >= 2:
         return "kernel"
-    if leaf.ndim == 0:
-        return "other"
-    last = jax.tree_util.keystr(path[-1:]).lower() if path else ""
-    return "scale" if any(word in last for word in ("scale", "gamma", "weight")) else "bias"
+    if leaf.ndim == 1 and "weight" in name:
+        return "scale"
+    if leaf.ndim == 1 and (name == "" or name.isdigit() or name.startswith("b")):
+        return "bias"
+    return "other"
 
 
 def as_matrix(kernel: Float[Array, "..."], output_axis: int) -> Float[Array, "inputs outputs"]:

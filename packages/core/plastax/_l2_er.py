@@ -9,6 +9,7 @@ import optax
 from ._checks import check_range
 from ._effective_rank import effective_rank
 from ._er_gradient import Features, Layers
+from ._transformation import transformation
 from ._typing import Scalar
 from ._windowed import windowed
 
@@ -65,12 +66,15 @@ def add_effective_rank(
     A gradient transformation whose `update` takes `inputs=` (the minibatch) and, optionally, `model_state=`.
     """
     check_range("weight", weight, 0.0)
+    return _add_effective_rank("add_effective_rank", features, weight, interval, window, inputs, layers, rank)
 
+
+def _add_effective_rank(name, features, weight, interval, window, inputs, layers, rank):
     def add(updates, params, gradient_at):
         return jax.tree.map(lambda g: jnp.asarray(weight, g.dtype) * g, gradient_at(params))
 
     return windowed(
-        "add_effective_rank",
+        name,
         add,
         features,
         interval=interval,
@@ -133,9 +137,10 @@ def l2_er(
     """
     check_range("weight_decay", weight_decay, 0.0)
     check_range("er_weight", er_weight, 0.0)
-    return optax.chain(
-        optax.add_decayed_weights(weight_decay),
-        add_effective_rank(
-            features, er_weight, interval=interval, window=window, inputs=inputs, layers=layers, rank=rank
-        ),
-    )
+    effective = _add_effective_rank("l2_er", features, er_weight, interval, window, inputs, layers, rank)
+
+    def update(updates, state, params, **extra_args):
+        decayed = jax.tree.map(lambda u, p: u + jnp.asarray(weight_decay, u.dtype) * p, updates, params)
+        return effective.update(decayed, state, params, **extra_args)
+
+    return transformation("l2_er", effective.init, update)

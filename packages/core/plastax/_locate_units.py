@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, PyTree
 
 from ._checks import check_params
 from ._units import Units, Where
@@ -63,12 +63,6 @@ def check_units(units: Sequence[Units]) -> tuple[Units, ...]:
         if any(reader.repeat < 1 for reader in layer.outgoing):
             raise ValueError(f"the units of {layer.features!r}: `repeat` of an outgoing array must be at least 1")
     return units
-
-
-def check_key(key: PRNGKeyArray) -> None:
-    """Raises unless the key is one: a wrong one would be noticed no sooner than at the first reset."""
-    if not isinstance(key, jax.Array):
-        raise TypeError(f"`key` must be a jax.random.key, got {key!r}")
 
 
 def locate_units(method: str, units: tuple[Units, ...], params: PyTree) -> tuple[Layer, ...]:

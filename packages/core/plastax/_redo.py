@@ -9,8 +9,8 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from ._branch import every
-from ._checks import check_count, check_range
-from ._locate_units import check_key, check_units, locate_units, read_features
+from ._checks import check_count, check_key, check_range
+from ._locate_units import check_units, locate_units, read_features
 from ._reset_units import Init, check_optimizer, draw_units, no_units, place_units
 from ._typing import Scalar
 from ._units import Units
@@ -103,7 +103,7 @@ def redo(
         inner = optimizer.init(params)
         check_optimizer(method, optimizer, layers, params, inner)
         activity = tuple(jnp.zeros(layer.width, jnp.float32) for layer in layers)
-        return RedoState(inner, jnp.zeros((), jnp.int32), key, activity)
+        return RedoState(inner, jnp.zeros((), jnp.int32), check_key(key), activity)
 
     def update(updates, state, params=None, *, features=None, **extra):
         layers = locate_units(method, units, params)

@@ -8,7 +8,7 @@ import optax
 from jaxtyping import Array, Int, PRNGKeyArray
 
 from ._branch import every as every_steps
-from ._checks import check_count, check_range
+from ._checks import check_count, check_key, check_range
 from ._transformation import transformation
 from ._typing import Scalar
 
@@ -61,9 +61,10 @@ def shrink_and_perturb(
     check_range("shrink", shrink, 0.0, 1.0)
     check_range("sigma", sigma, 0.0)
     check_count("every", every)
+    check_key(key)
 
     def init(params):
-        return ShrinkAndPerturbState(jnp.zeros((), jnp.int32), key)
+        return ShrinkAndPerturbState(jnp.zeros((), jnp.int32), check_key(key))
 
     def update(updates, state, params, **_):
         count = jnp.asarray(optax.safe_increment(state.count))

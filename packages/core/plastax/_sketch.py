@@ -61,7 +61,8 @@ def sketched_effective_rank(
 
         Halko, Martinsson and Tropp, *Finding structure with randomness*, SIAM Review 2011.
     """
-    return effective_rank(_leading(features, size, key, iterations, mask))
+    kept, _ = _leading(features, size, key, iterations, mask)
+    return effective_rank(kept)
 
 
 class EffectiveRankBounds(NamedTuple):
@@ -101,26 +102,24 @@ def effective_rank_bounds(
 
     A pair `(lower, upper)`.
     """
-    kept = _leading(features, size, key, iterations, mask)
+    kept, left_out = _leading(features, size, key, iterations, mask)
     lower = effective_rank(kept)
-    left_out = min(features.shape) - min(kept.shape)
-    if left_out == 0:
+    number = min(features.shape) - min(kept.shape)
+    if number == 0:
         return EffectiveRankBounds(lower, lower)
-    dtype = lower.dtype
-    whole = features if mask is None else jnp.where(mask[:, None], features, 0)
-    # Scaled, so that squares stay in range.
-    scale = jnp.max(jnp.abs(whole)).astype(dtype)
-    safe_scale = jnp.where(scale == 0, 1, scale)
-    kept, whole = kept.astype(dtype) / safe_scale, whole.astype(dtype) / safe_scale
-    energy = jnp.maximum(jnp.sum(whole**2) - jnp.sum(kept**2), 0)
-    kept_sum = jnp.sum(jnp.linalg.svd(kept, compute_uv=False))
-    tail_sum = jnp.sqrt(left_out * energy)
+    # Scaled, so that squares stay in range. What was left out is looked at directly: as a difference of two sums of
+    # squares it would drown in their rounding.
+    scale = jnp.max(jnp.abs(features) if mask is None else jnp.where(mask[:, None], jnp.abs(features), 0))
+    scale = jnp.where(scale == 0, 1, scale).astype(lower.dtype)
+    energy = jnp.sum((left_out / scale) ** 2)
+    kept_sum = _sum_of_singular_values(kept / scale)
+    tail_sum = jnp.sqrt(number * energy)
     total = kept_sum + tail_sum
     largest_share = tail_sum / jnp.where(total == 0, 1, total)
     # Beyond the even spread over everything, a larger tail would lower the entropy again.
-    share = jnp.minimum(largest_share, left_out / (left_out + jnp.maximum(lower, 1)))
+    share = jnp.minimum(largest_share, number / (number + jnp.maximum(lower, 1)))
     mixing = -jax.scipy.special.xlogy(share, share) - jax.scipy.special.xlogy(1 - share, 1 - share)
-    entropy = mixing + (1 - share) * jnp.log(jnp.maximum(lower, 1)) + share * jnp.log(left_out)
+    entropy = mixing + (1 - share) * jnp.log(jnp.maximum(lower, 1)) + share * jnp.log(number)
     return EffectiveRankBounds(lower, jnp.where(lower == 0, lower, jnp.maximum(jnp.exp(entropy), lower)))
 
 
@@ -131,24 +130,31 @@ def _leading(features, size, key, iterations, mask):
         raise ValueError(f"a sketch needs features of shape [samples, width], got {features.shape}: use jax.vmap")
     if mask is not None:
         features = jnp.where(mask[:, None], features, 0)
-    if size >= min(features.shape):
-        return features
     wide = features.astype(jnp.float32) if jnp.finfo(features.dtype).bits < 32 else features
+    if size >= min(features.shape):
+        return wide, jnp.zeros_like(wide)
     fixed = jax.lax.stop_gradient(wide)
     # Orthonormal directions from the range of the features, sharpened towards the leading ones. They are constants to
     # the gradient: the derivative of a singular value does not see how its vectors turn.
     basis = _orthonormal(fixed @ jax.random.normal(key, (fixed.shape[1], size), fixed.dtype))
     for _ in range(iterations):
         basis = _orthonormal(fixed @ _orthonormal(fixed.T @ basis))
-    return basis.T @ wide
+    kept = basis.T @ wide
+    return kept, wide - basis @ kept
 
 
-@custom_vmap
+def _one_at_a_time(function):
+    # For the same reason as the eigendecompositions in plastax_kernels.
+    function = custom_vmap(function)
+    function.def_vmap(lambda axis_size, in_batched, matrices: (jax.lax.map(function, matrices), True))
+    return function
+
+
+@_one_at_a_time
 def _orthonormal(columns):
     return jnp.linalg.qr(columns)[0]
 
 
-@_orthonormal.def_vmap
-def _(axis_size, in_batched, columns):
-    # One matrix at a time, for the same reason as the eigendecompositions in plastax_kernels.
-    return jax.lax.map(_orthonormal, columns), True
+@_one_at_a_time
+def _sum_of_singular_values(matrix):
+    return jnp.sum(jnp.linalg.svd(matrix, compute_uv=False))

@@ -5,18 +5,21 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, PRNGKeyArray
 
-from ._checks import check_count, check_range
+from ._checks import check_count, check_key, check_range
 from ._kernels_in import RoleOf, as_matrix, check_output_axis, like_kernel, role_by_shape_and_name
 from ._transformation import transformation
 from ._typing import Scalar
 
 
 class SpectralPenaltyState(NamedTuple):
-    """State: an estimate of the leading right singular vector of each kernel (`None` for other parameters), a key."""
+    """State: estimates of the kernels' leading right singular vectors, in the order of the kernels, and a key.
 
-    vectors: PyTree[Float[Array, " outputs"]]
+    A plain tuple: unit-resetting methods take what is shaped like the parameters for an optimizer's memory of units.
+    """
+
+    vectors: tuple[Float[Array, " outputs"], ...]
     key: PRNGKeyArray
 
 
@@ -80,19 +83,17 @@ def spectral_penalty(
     check_count("power", power)
     check_count("iterations", iterations)
     check_output_axis(output_axis)
+    check_key(key)
 
     def fresh_vectors(params, key):
-        leaves, treedef = jax.tree_util.tree_flatten_with_path(params)
-        keys = jax.random.split(key, max(len(leaves), 1))
+        kernels = [leaf for path, leaf in jax.tree_util.tree_leaves_with_path(params) if role(path, leaf) == "kernel"]
 
-        def vector(path, leaf, key):
-            if role(path, leaf) != "kernel":
-                return None
+        def draw(leaf, key):
             drawn = jax.random.normal(key, (as_matrix(leaf, output_axis).shape[-1],), leaf.dtype)
             return _normalised(drawn, drawn)
 
-        vectors = [vector(path, leaf, key) for (path, leaf), key in zip(leaves, keys, strict=False)]
-        return jax.tree.unflatten(treedef, vectors)
+        keys = jax.random.split(key, max(len(kernels), 1))
+        return tuple(draw(leaf, key) for leaf, key in zip(kernels, keys, strict=False))
 
     def init(params):
         first, rest = jax.random.split(key)
@@ -104,27 +105,26 @@ def spectral_penalty(
         else:
             now, next_key = jax.random.split(state.key)
             vectors = fresh_vectors(params, now)
+        old, new = iter(vectors), []
 
-        def gradient(path, leaf, vector):
+        def add(path, leaf, update):
             kind = role(path, leaf)
             if kind == "kernel":
                 matrix = as_matrix(leaf, output_axis)
-                sigma, left, vector = _leading_singular(matrix, vector, iterations)
-                slope = 2 * power * (sigma**power - target) * sigma ** (power - 1)
-                return like_kernel(slope * jnp.outer(left, vector), leaf, output_axis), vector
-            if kind == "bias":
-                return 2 * leaf, None
-            if kind == "scale":
-                return 2 * (leaf - 1), None
-            return jnp.zeros_like(leaf), None
+                sigma, left, right = _leading_singular(matrix, next(old), iterations)
+                new.append(right)
+                slope = 2 * power * (sigma**power - jnp.asarray(target, sigma.dtype)) * sigma ** (power - 1)
+                gradient = like_kernel(slope * jnp.outer(left, right), leaf, output_axis)
+            elif kind == "bias":
+                gradient = 2 * leaf
+            elif kind == "scale":
+                gradient = 2 * (leaf - 1)
+            else:
+                return update
+            return update + jnp.asarray(strength, update.dtype) * gradient
 
-        leaves, treedef = jax.tree_util.tree_flatten_with_path(params)
-        old = treedef.flatten_up_to(vectors)
-        results = [gradient(path, leaf, vector) for (path, leaf), vector in zip(leaves, old, strict=True)]
-        gradients = jax.tree.unflatten(treedef, [g for g, _ in results])
-        vectors = jax.tree.unflatten(treedef, [v for _, v in results])
-        updates = jax.tree.map(lambda u, g: u + jnp.asarray(strength, g.dtype) * g, updates, gradients)
-        return updates, SpectralPenaltyState(vectors, next_key)
+        updates = jax.tree_util.tree_map_with_path(add, params, updates)
+        return updates, SpectralPenaltyState(tuple(new), next_key)
 
     return transformation("spectral_penalty", init, update)
 

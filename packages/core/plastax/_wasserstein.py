@@ -5,7 +5,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import PyTree
+from jaxtyping import Array, Float
 
 from ._checks import check_range
 from ._transformation import transformation
@@ -13,9 +13,12 @@ from ._typing import Scalar
 
 
 class WassersteinState(NamedTuple):
-    """State: the entries of each initial parameter, sorted."""
+    """State: the entries of each initial parameter, sorted, in the order of the parameters.
 
-    quantiles: PyTree
+    A plain tuple: unit-resetting methods take what is shaped like the parameters for an optimizer's memory of units.
+    """
+
+    quantiles: tuple[Float[Array, " entries"], ...]
 
 
 def wasserstein(strength: Scalar) -> optax.GradientTransformationExtraArgs:
@@ -56,7 +59,7 @@ def wasserstein(strength: Scalar) -> optax.GradientTransformationExtraArgs:
     check_range("strength", strength, 0.0)
 
     def init(params):
-        return WassersteinState(jax.tree.map(lambda parameter: jnp.sort(parameter.ravel()), params))
+        return WassersteinState(tuple(jnp.sort(parameter.ravel()) for parameter in jax.tree.leaves(params)))
 
     def update(updates, state, params, **_):
 
@@ -65,6 +68,8 @@ def wasserstein(strength: Scalar) -> optax.GradientTransformationExtraArgs:
             matched = jnp.zeros_like(quantiles).at[order].set(quantiles, unique_indices=True).reshape(parameter.shape)
             return update + jnp.asarray(strength, update.dtype) * (parameter - matched)
 
-        return jax.tree.map(add, updates, params, state.quantiles), state
+        leaves, treedef = jax.tree.flatten(params)
+        added = map(add, treedef.flatten_up_to(updates), leaves, state.quantiles)
+        return jax.tree.unflatten(treedef, list(added)), state
 
     return transformation("wasserstein", init, update)

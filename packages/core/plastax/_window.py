@@ -60,16 +60,28 @@ def push(transform: str, state: Window, inputs: Any, expected: Any) -> Window:
         return Window(count, None)
 
     def write(batches, batch):
-        return jax.lax.dynamic_update_index_in_dim(batches, jnp.asarray(batch), state.count % batches.shape[0], 0)
+        return jax.lax.dynamic_update_index_in_dim(
+            batches, jnp.asarray(batch, batches.dtype), state.count % batches.shape[0], 0
+        )
 
     return Window(count, jax.tree.map(write, state.batches, inputs))
 
 
 def stacked(state: Window, inputs: Any) -> PyTree[Array]:
-    """All minibatches of the window as one, oldest or newest first: the order is of no account here."""
+    """All minibatches of the window as one: the order is of no account here.
+
+    Until the window is full, its first minibatch stands in the place of those that have not come: their features are
+    masked, but the features function may not survive the zeros of an empty place, or a task that is over.
+    """
     if state.batches is None:
         return inputs
-    return jax.tree.map(lambda batches: batches.reshape(-1, *batches.shape[2:]), state.batches)
+
+    def merge(batches):
+        window, *shape = batches.shape
+        come = (jnp.arange(window) < state.count).reshape(window, *(1 for _ in shape))
+        return jnp.where(come, batches, batches[0]).reshape(-1, *shape[1:])
+
+    return jax.tree.map(merge, state.batches)
 
 
 def filled(state: Window, interval: int) -> Bool[Array, " samples"] | None:
@@ -112,16 +124,26 @@ def restart_windows(opt_state: PyTree) -> PyTree:
 
     The same pytree, restarted.
     """
+    windows = 0
 
     def restart(node):
-        return node._replace(count=jnp.zeros_like(node.count)) if isinstance(node, Window) else node
+        nonlocal windows
+        if not isinstance(node, Window):
+            return node
+        windows += 1
+        return node._replace(count=jnp.zeros_like(node.count))
 
-    return jax.tree.map(restart, opt_state, is_leaf=lambda node: isinstance(node, Window))
+    restarted = jax.tree.map(restart, opt_state, is_leaf=lambda node: isinstance(node, Window))
+    if windows == 0:
+        raise ValueError("there is no effective-rank state to restart in what should be an optimizer state")
+    return restarted
 
 
 def _check_like(transform: str, inputs: Any, expected: Any) -> None:
     shapes = jax.tree.map(lambda leaf: (tuple(jnp.shape(leaf)), str(jnp.asarray(leaf).dtype)), inputs)
-    expected_shapes = jax.tree.map(lambda leaf: (tuple(leaf.shape), str(jnp.dtype(leaf.dtype))), expected)
+    expected_shapes = jax.tree.map(
+        lambda leaf: (tuple(leaf.shape), str(jax.dtypes.canonicalize_dtype(leaf.dtype))), expected
+    )
     if shapes != expected_shapes:
         raise ValueError(
             f"{transform} was made for minibatches like {expected_shapes}, but update got {shapes}. All minibatches "
