@@ -9,7 +9,9 @@ import jax.numpy as jnp
 import pytest
 
 import plastax
+import plastax_diagnostics as pd
 import plastax_kernels as kernels
+from plastax_diagnostics import _lanczos
 from plastax_kernels import _backend
 
 
@@ -17,12 +19,13 @@ from plastax_kernels import _backend
 def capability(monkeypatch):
     monkeypatch.setenv("PLASTAX_CUDA_CAPABILITY", "80")
     monkeypatch.delenv("PLASTAX_KERNELS_BACKEND", raising=False)
+    # A trace that was cached under another environment must not answer, not even one of a function further inside.
+    jax.clear_caches()
 
 
 def custom_calls(function, *shapes, platform="cuda"):
     """How many Triton kernels there are in the program of a function for a platform."""
     operands = [jax.ShapeDtypeStruct(shape, jnp.float32) if isinstance(shape, tuple) else shape for shape in shapes]
-    # A new function each time: a trace that was cached under another environment must not answer.
     fresh = jax.jit(lambda *arguments: function(*arguments))
     return fresh.trace(*operands).lower(lowering_platforms=(platform,)).as_text().count("@triton_kernel_call")
 
@@ -57,6 +60,36 @@ def hvp(*leaves):
 WEIGHTS = ((5, 6), (6,), (6, 6), (6,), (6, 2), (2,))
 HVP = (*WEIGHTS, *((3, *shape) for shape in WEIGHTS), (9, 5), (9, 2))
 
+L2_ER = plastax.l2_er(lambda params, inputs: jax.nn.relu(inputs @ params), weight_decay=1e-3, er_weight=1e-3)
+
+
+def l2_er_update(params, inputs):
+    return L2_ER.update(jnp.zeros_like(params), L2_ER.init(params), params, inputs=inputs)[0]
+
+
+def spectrum_program(kind, activation=jax.nn.relu):
+    """What `spectrum` compiles: Lanczos from several probes at once, with its loop."""
+
+    def model(params, inputs):
+        for kernel, bias in params[:-1]:
+            inputs = activation(inputs @ kernel + bias)
+        return inputs @ params[-1][0] + params[-1][1]
+
+    def advance(*leaves):
+        *weights, inputs, targets, vectors = leaves
+        params, data = list(zip(weights[::2], weights[1::2], strict=True)), (inputs, targets)
+        if kind == "hessian":
+            operator = pd.hessian(pd.task_loss(model, "squared_error"), params, data, chunk=4)
+        else:
+            operator = pd.ggn(model, "squared_error", params, data, chunk=4)
+        probes = [_lanczos._begin(vector, 3) for vector in vectors]
+        return [probe.diagonal for probe in _lanczos._advance((operator, jnp.asarray(3)), probes)]
+
+    return advance
+
+
+SPECTRUM = (*WEIGHTS, (9, 5), (9, 2), (3, 92))
+
 PROGRAMS = {
     "gram": (kernels.gram, ((9, 5),), 1),
     "gram, masked": (kernels.gram, ((9, 5), jax.ShapeDtypeStruct((9,), bool)), 1),
@@ -84,6 +117,11 @@ PROGRAMS = {
     "dense backward, vmap": (jax.vmap(kernels.dense_relu_tangents_backward), batched(BACKWARD), 2),
     "hvp": (hvp, HVP, 9),
     "hvp, vmap": (jax.vmap(hvp), batched(HVP), 9),
+    "l2_er": (l2_er_update, ((5, 6), (9, 5)), 2),
+    # Samples come in whole chunks, in a loop, and a rest: two programs of the layers.
+    "spectrum of hessian": (spectrum_program("hessian"), SPECTRUM, 18),
+    "spectrum of ggn": (spectrum_program("ggn"), SPECTRUM, 6),
+    "spectrum of another network": (spectrum_program("hessian", jnp.tanh), SPECTRUM, 0),
 }
 
 

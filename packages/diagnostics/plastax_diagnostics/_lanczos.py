@@ -11,8 +11,8 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from ._operators import precision
-from ._operators._base import check_vector
+from ._operators import CurvatureOperator, precision
+from ._operators._base import check_vector, one_by_one
 from ._operators._samples import replicate
 from ._quadrature import Tridiagonal
 
@@ -92,7 +92,7 @@ def check_operator(operator: lx.AbstractLinearOperator) -> None:
 def tridiagonalise(
     operator: lx.AbstractLinearOperator, starts: Sequence[Array], order: int, progress: Progress | None = None
 ) -> list[Tridiagonal]:
-    """Lanczos from several flat vectors at once, sharing each evaluation of the operator (by `vmap`)."""
+    """Lanczos from several flat vectors at once, sharing each evaluation of the operator."""
     mesh = getattr(getattr(operator, "samples", None), "mesh", None)
     lengths = [float(jnp.linalg.norm(start)) for start in starts]
     if not all(np.isfinite(length) and length > 0 for length in lengths):
@@ -129,13 +129,11 @@ def _advance(operator_and_stop, probes):
     operator, stop = operator_and_stop
     _, unravel = ravel_pytree(jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), operator.in_structure()))
 
-    def product(vector):
-        return ravel_pytree(operator.mv(unravel(vector)))[0]
+    multiply = operator.multiplier() if isinstance(operator, CurvatureOperator) else one_by_one(operator.mv)
 
     def products(vectors):
-        if len(vectors) == 1:
-            return [product(vectors[0])]
-        return list(jax.vmap(product)(jnp.stack(vectors)))
+        images = multiply(jax.vmap(unravel)(jnp.stack(vectors)))
+        return list(jax.vmap(lambda image: ravel_pytree(image)[0])(images))
 
     def body(probes):
         images = products([probe.vector for probe in probes])

@@ -55,7 +55,7 @@ def spectrum(
     - `exact`: take exact eigenvalues where they are cheap, with a word in the log: up to 1000 parameters; for the
         Gauss-Newton and the Gram matrix of a network of dense layers up to 3000 samples x outputs; and wherever it
         takes no more products than probing would. `False` for probes in any case.
-    - `batch`: how many probes share each evaluation of the operator, by `vmap`. By default as many (up to 4) as keep
+    - `batch`: how many probes share each evaluation of the operator. By default as many (up to 4) as keep
         their bases, `order` vectors each, within 256 MiB in all. The others follow in sequence, in the same program.
     - `progress`: a function `(done, total)` of steps, called now and then. It does not compile anything again.
 

@@ -16,6 +16,10 @@ from ._precision import is_float, precision
 from ._samples import Samples
 
 
+Multiplier = Callable[[PyTree], PyTree]
+"""From k vectors, stacked along a leading axis of every leaf, to the k products, stacked in the same way."""
+
+
 class CurvatureOperator(lx.AbstractLinearOperator):
     """A symmetric operator with parameters and data as leaves: passing new ones does not compile again."""
 
@@ -48,6 +52,10 @@ class CurvatureOperator(lx.AbstractLinearOperator):
         with precision(self.dtype, self, vector):
             return _product(self, vector)
 
+    def multiplier(self) -> Multiplier:
+        """The operator times k stacked vectors at once, for loops: what does not depend on them is computed here."""
+        return one_by_one(self.mv)
+
     def in_structure(self) -> PyTree:
         """Shapes and dtypes of the selected parameters."""
         return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), self.selection())
@@ -68,6 +76,17 @@ class CurvatureOperator(lx.AbstractLinearOperator):
 @eqx.filter_jit
 def _product(operator, vector):
     return operator.product(vector)
+
+
+def one_by_one(product: Callable[[PyTree], PyTree]) -> Multiplier:
+    """A product with one vector, for k stacked ones by `vmap`."""
+
+    def multiply(vectors):
+        if jax.tree.leaves(vectors)[0].shape[0] > 1:
+            return jax.vmap(product)(vectors)
+        return jax.tree.map(lambda leaf: leaf[None], product(jax.tree.map(lambda leaf: leaf[0], vectors)))
+
+    return multiply
 
 
 def check_params(params: PyTree, where: Callable | None) -> None:

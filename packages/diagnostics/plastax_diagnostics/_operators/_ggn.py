@@ -4,11 +4,15 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax.sharding import Mesh
 from jaxtyping import PyTree
 
+from plastax_kernels import mlp_ggnvp
+
 from ._losses import LossLike
 from ._model import ModelOperator, model_operator
+from ._relu_products import relu_multiplier, relu_network_of
 
 
 class GGN(ModelOperator):
@@ -26,6 +30,14 @@ class GGN(ModelOperator):
             return product
 
         return self.samples.sum(of_chunk, self.model, self.loss, self.params, vector)
+
+    def multiplier(self):
+        network = relu_network_of(self, self.model, self.loss)
+        if network is None:
+            return super().multiplier()
+        # The curvature of both losses is the same for all targets, as long as probabilities add up to 1.
+        targets = jnp.zeros((self.samples.size, self.outputs), self.dtype).at[:, 0].set(1.0)
+        return relu_multiplier(mlp_ggnvp, self, network, self.loss, targets, jnp.asarray(self.scale, self.dtype))
 
 
 def ggn(

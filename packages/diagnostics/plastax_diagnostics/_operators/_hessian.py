@@ -8,10 +8,14 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jaxtyping import PyTree
 
+from plastax_kernels import mlp_hvp
+
 from ._base import CurvatureOperator, check_params
 from ._function import as_function
 from ._precision import cast_floats, precision, working_dtype
+from ._relu_products import compared_with_outputs, relu_multiplier, relu_network_of
 from ._samples import as_samples, replicate
+from ._task_loss import TaskLoss
 
 
 class Hessian(CurvatureOperator):
@@ -35,6 +39,19 @@ class Hessian(CurvatureOperator):
             return jax.tree.map(lambda leaf: weight.astype(leaf.dtype) * leaf, product)
 
         return self.samples.sum(of_chunk, self.loss, self.params, vector)
+
+    def multiplier(self):
+        if not isinstance(self.loss, TaskLoss):
+            return super().multiplier()
+        loss = self.loss.loss
+        network = relu_network_of(self, self.loss.model, loss)
+        if network is None:
+            return super().multiplier()
+        targets = compared_with_outputs(loss, network, self.samples.data[1])
+        # As in `product`, a loss of infinity must not pass for an answer. Here it is looked at once for all products.
+        value = self.samples.sum(self.loss, self.params)
+        weight = jnp.where(jnp.isfinite(value), 1 / self.samples.size, jnp.nan).astype(value.dtype)
+        return relu_multiplier(mlp_hvp, self, network, loss, targets, weight)
 
 
 def hessian(
