@@ -60,7 +60,7 @@ EXAMPLE = jax.ShapeDtypeStruct((4, 6), jnp.float32)
 
 @dataclass(frozen=True)
 class Case:
-    """A transformation, as it is at strength zero, with a traced strength, what it must refuse, whether masks fit it."""
+    """A transformation, it at strength zero and with a traced strength, what it must refuse, whether masks fit it."""
 
     make: Callable[[], optax.GradientTransformationExtraArgs]
     neutral: Callable[[], optax.GradientTransformationExtraArgs]
@@ -261,12 +261,13 @@ def test_works_on_either_side_of_an_optimizer(case, optimizer):
     # optax's Adam is not made for strict promotion.
     with jax.numpy_dtype_promotion("standard"):
         state = optimizer.init(params)
-        for _ in range(2):
-            alone, state = optimizer.update(gradients, state, moved)
+        for factor in (1.0, 0.2):
+            alone, state = optimizer.update(jax.tree.map(lambda g, f=factor: f * g, gradients), state, moved)
         for chain in (optax.chain(case.make(), optimizer), optax.chain(optimizer, case.make())):
             state = chain.init(params)
-            for inputs in MINIBATCHES[:2]:
-                updates, state = chain.update(gradients, state, moved, **extra_args(moved, inputs))
+            for factor, inputs in zip((1.0, 0.2), MINIBATCHES[:2], strict=True):
+                scaled = jax.tree.map(lambda g, f=factor: f * g, gradients)
+                updates, state = chain.update(scaled, state, moved, **extra_args(moved, inputs))
             assert all(jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(updates))
             assert largest_difference(updates, alone) > 1e-5
 
@@ -353,8 +354,14 @@ def test_a_donated_state_does_not_break_the_next_init(case):
     assert all(not leaf.is_deleted() for leaf in jax.tree.leaves(params))
 
 
-def test_any_regularizer_may_stand_inside_of_a_wrapper():
+def test_regularizers_go_in_front_of_a_wrapper():
     params = make_params(KEY)
-    for inner in (plastax.wasserstein(0.1), plastax.spectral_penalty(0.1, key=KEY), plastax.l2_init(0.1)):
-        transform = plastax.continual_backprop(optax.chain(inner, optax.sgd(0.1)), UNITS, replacement_rate=0.1, key=KEY)
-        jax.eval_shape(lambda t=transform: t.update(params, t.init(params), params, **extra_args(params)))
+    for regularizer in (plastax.wasserstein(0.1), plastax.spectral_penalty(0.1, key=KEY)):
+        inside = plastax.continual_backprop(
+            optax.chain(regularizer, optax.sgd(0.1)), UNITS, replacement_rate=0.1, key=KEY
+        )
+        with pytest.raises(ValueError, match=r"in front of it: optax.chain\(regularizer, continual_backprop"):
+            inside.init(params)
+        wrapper = plastax.continual_backprop(optax.sgd(0.1), UNITS, replacement_rate=0.1, key=KEY)
+        chain = optax.chain(regularizer, wrapper)
+        jax.eval_shape(lambda t=chain: t.update(params, t.init(params), params, **extra_args(params)))

@@ -65,7 +65,7 @@ def continual_backprop(
     Any optimizer will do whose state has one entry for each parameter entry, also in chains and under `optax.masked`.
     Factored optimizers (`optax.adafactor`) are refused at `init`. `optax.adam` has one step count for all parameters,
     which is not reset: use [`plastax.adam`][]. Since the updates lead to given parameters, nothing that changes them
-    may come after this transform; what comes before it, or into the wrapped chain, is free.
+    may come after this transform. Regularizers go in front: `optax.chain(regularizer, continual_backprop(...))`.
 
     !!! example
 

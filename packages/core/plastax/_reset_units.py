@@ -170,7 +170,8 @@ def check_optimizer(method: str, optimizer: optax.GradientTransformation, layers
     except Exception as error:
         raise ValueError(
             f"{method} cannot tell which entries of the optimizer's state belong to which parameter. Wrap an optimizer "
-            "whose state is shaped like the parameters (SGD with momentum, plastax.adam, optax.lion, ...)."
+            "whose state is shaped like the parameters (SGD with momentum, plastax.adam, optax.lion, ...), and put "
+            f"regularizers in front of it: optax.chain(regularizer, {method}(optimizer, ...))."
         ) from error
     leaves = jax.tree.leaves(params)
     touched = {place.leaf for layer in layers for place in layer.places}

@@ -14,10 +14,7 @@ from ._typing import Scalar
 
 
 class SpectralPenaltyState(NamedTuple):
-    """State: estimates of the kernels' leading right singular vectors, in the order of the kernels, and a key.
-
-    A plain tuple: unit-resetting methods take what is shaped like the parameters for an optimizer's memory of units.
-    """
+    """State: estimates of the kernels' leading right singular vectors, in the order of the kernels, and a key."""
 
     vectors: tuple[Float[Array, " outputs"], ...]
     key: PRNGKeyArray

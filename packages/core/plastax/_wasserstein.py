@@ -13,10 +13,7 @@ from ._typing import Scalar
 
 
 class WassersteinState(NamedTuple):
-    """State: the entries of each initial parameter, sorted, in the order of the parameters.
-
-    A plain tuple: unit-resetting methods take what is shaped like the parameters for an optimizer's memory of units.
-    """
+    """State: the entries of each initial parameter, sorted, in the order of the parameters."""
 
     quantiles: tuple[Float[Array, " entries"], ...]
 
