@@ -3,26 +3,30 @@
 from decimal import Decimal, getcontext
 from functools import cache
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import lineax as lx
 import numpy as np
 import pytest
 
+import plastax
 import plastax_diagnostics as pd
 
 
 SAMPLES, IN, WIDTH, OUT = 12, 6, 20, 3
 KEYS = jax.random.split(jax.random.key(0), 4)
-GATES, READOUT = jax.random.normal(KEYS[0], (IN, WIDTH)), jax.random.normal(KEYS[1], (WIDTH, OUT))
+MODEL = plastax.models.GatedLinear(IN, OUT, WIDTH, key=KEYS[0])
+STATE = MODEL.init_state(KEYS[1])
+GATES = STATE.gates
 INPUTS, TARGETS = jax.random.normal(KEYS[2], (SAMPLES, IN)), jax.random.normal(KEYS[3], (SAMPLES, OUT))
 CLASSES = jnp.arange(SAMPLES) % OUT
 
 
 def gated_linear(kernel, inputs):
-    """The paper's linearized ReLU network: gates and readout are frozen."""
-    gates, readout = GATES.astype(inputs.dtype), READOUT.astype(inputs.dtype)
-    return ((inputs @ gates > 0).astype(inputs.dtype) * (inputs @ kernel)) @ readout / WIDTH**0.5
+    """The paper's linearized ReLU network as a function of its only parameters."""
+    outputs, _, _ = eqx.tree_at(lambda model: model.kernel, MODEL, kernel)(inputs, STATE)
+    return outputs
 
 
 def in_float64(*arrays):
