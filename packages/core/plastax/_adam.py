@@ -38,7 +38,6 @@ def scale_by_adam(b1: Scalar = 0.9, b2: Scalar = 0.999, eps: Scalar = 1e-8) -> o
 
         ```python
         import jax.numpy as jnp
-    import numpy as np
         import optax
         import plastax
 

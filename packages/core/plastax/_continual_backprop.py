@@ -72,7 +72,6 @@ def continual_backprop(
         ```python
         import jax
         import jax.numpy as jnp
-    import numpy as np
         import optax
         import plastax
 
