@@ -1,78 +1,14 @@
 """Continual backprop against a plain transcription of Dohare's rule, and what must hold when a unit is replaced."""
 
-import itertools
-
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from continual_backprop_support import SIZES, apply, loss, make_data, make_params, make_units, train, waves
 from jaxpr_walk import primitives
 
 import plastax
-
-
-SIZES = (3, 8, 6, 2)
-
-
-def make_units(first="h1", second="h2"):
-    """The two hidden layers of a network with kernels [in, out] in a dictionary."""
-    return [
-        plastax.Units(
-            features=name,
-            incoming=(
-                plastax.Incoming(lambda p, i=i: p[f"w{i}"], axis=1),
-                plastax.Incoming(lambda p, i=i: p[f"b{i}"], axis=0, fill=0.0),
-            ),
-            outgoing=(plastax.Outgoing(lambda p, i=i: p[f"w{i + 1}"], axis=0, bias=lambda p, i=i: p[f"b{i + 1}"]),),
-        )
-        for i, name in ((1, first), (2, second))
-    ]
-
-
-def normal(seed, shape, dtype=jnp.float32):
-    # From numpy, since every shape drawn by jax is a compilation.
-    return jnp.asarray(np.random.default_rng(seed).normal(size=shape), dtype)
-
-
-def make_params(seed=0, sizes=SIZES, dtype=jnp.float32):
-    params = {}
-    for i, (fan_in, fan_out) in enumerate(itertools.pairwise(sizes), start=1):
-        params[f"w{i}"] = normal([seed, i, 0], (fan_in, fan_out), dtype) * 0.7
-        params[f"b{i}"] = normal([seed, i, 1], fan_out, dtype) * 0.1
-    return params
-
-
-def apply(params, x):
-    h1 = jax.nn.relu(x @ params["w1"] + params["b1"])
-    h2 = jax.nn.relu(h1 @ params["w2"] + params["b2"])
-    return h2 @ params["w3"] + params["b3"], {"h1": h1, "h2": h2}
-
-
-def loss(params, x, y):
-    output, features = apply(params, x)
-    return 0.5 * jnp.mean(jnp.sum((output - y) ** 2, axis=-1)), features
-
-
-def waves(key, shape, dtype=jnp.float32):
-    """New kernels that the reference can draw too."""
-    return (0.5 * jnp.cos(jnp.arange(1.0, 1.0 + np.prod(shape)))).reshape(shape).astype(dtype)
-
-
-def make_data(steps, seed=5):
-    x = normal(seed, (steps, 4, SIZES[0]))
-    return x, jnp.stack([jnp.sin(x[..., 0]), x[..., 1] * x[..., 2]], axis=-1)
-
-
-def train(optimizer, params, data):
-    def step(carry, batch):
-        params, state = carry
-        grads, features = jax.grad(loss, has_aux=True)(params, *batch)
-        updates, state = optimizer.update(grads, state, params, features=features)
-        return (optax.apply_updates(params, updates), state), [layer.age == 0 for layer in state.layers]
-
-    return jax.lax.scan(step, (params, optimizer.init(params)), data)
 
 
 class Reference:
@@ -290,85 +226,6 @@ def test_all_other_entries_get_exactly_the_inner_update():
         np.testing.assert_array_equal(updates[name], expected[name])
 
 
-def convolution(x, kernel):
-    return jax.lax.conv_general_dilated(x, kernel, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"))
-
-
-def apply_convolutional(params, x):
-    h1 = jax.nn.relu(convolution(x, params["k1"]) + params["b1"])
-    h2 = jax.nn.relu(convolution(h1, params["k2"]) + params["b2"])
-    return h2.reshape(len(x), -1) @ params["w3"] + params["b3"], {"h1": h1, "h2": h2}
-
-
-CONVOLUTIONAL_UNITS = (
-    plastax.Units(
-        "h1",
-        (plastax.Incoming(lambda p: p["k1"], -1), plastax.Incoming(lambda p: p["b1"], -1, fill=0.0)),
-        (plastax.Outgoing(lambda p: p["k2"], -2, bias=lambda p: p["b2"]),),
-    ),
-    plastax.Units(
-        "h2",
-        (plastax.Incoming(lambda p: p["k2"], -1), plastax.Incoming(lambda p: p["b2"], -1, fill=0.0)),
-        (plastax.Outgoing(lambda p: p["w3"], 0, repeat=6, bias=lambda p: p["b3"]),),
-    ),
-)
-
-
-@pytest.mark.parametrize("constant", [False, True])
-def test_convolutions_and_the_flatten_boundary(constant):
-    params = {
-        "k1": normal(1, (2, 2, 2, 4)),
-        "b1": jnp.full(4, 0.5),
-        "k2": normal(2, (2, 3, 4, 5)),
-        "b2": jnp.full(5, 0.5),
-        "w3": normal(3, (6 * 5, 3)),
-        "b3": jnp.zeros(3),
-    }
-    if constant:  # One constant channel each, made the least useful by its small outgoing weights.
-        for i in (1, 2):
-            params[f"k{i}"] = params[f"k{i}"].at[..., 2].set(0)
-        params["k2"] = params["k2"].at[:, :, 2, :].multiply(0.01)
-        params["w3"] = params["w3"].reshape(6, 5, 3).at[:, 2].multiply(0.01).reshape(30, 3)
-    x = normal(4, (7, 4, 6, 2))
-    output, features = apply_convolutional(params, x)
-    assert features["h2"].shape == (7, 2, 3, 5)
-
-    optimizer = plastax.continual_backprop(
-        optax.sgd(0.1),
-        CONVOLUTIONAL_UNITS,
-        replacement_rate=0.25,
-        maturity_threshold=0,
-        key=jax.random.key(0),
-        init=waves,
-    )
-    zeros = jax.tree.map(jnp.zeros_like, params)
-    updates, state = jax.jit(optimizer.update)(zeros, optimizer.init(params), params, features=features)
-    after = optax.apply_updates(params, updates)
-
-    old = {name: np.asarray(value, np.float64) for name, value in params.items()}
-    h = {name: np.asarray(value, np.float64) for name, value in features.items()}
-    utility1 = [np.abs(h["h1"][..., c]).mean() * np.abs(old["k2"][:, :, c, :]).mean() for c in range(4)]
-    # In an NHWC flatten, the rows of channel c are c, c + 5, c + 10, ...
-    utility2 = [np.abs(h["h2"][..., c]).mean() * np.abs(old["w3"][c::5]).mean() for c in range(5)]
-    one, two = int(np.argmin(utility1)), int(np.argmin(utility2))
-    assert not constant or one == two == 2
-    assert [np.flatnonzero(layer.age == 0).tolist() for layer in state.layers] == [[one], [two]]
-    kept = np.arange(5) != two
-    expected_b2 = old["b2"] + h["h1"][..., one].mean() * old["k2"][:, :, one, :].sum((0, 1))
-    np.testing.assert_allclose(after["b2"][kept], expected_b2[kept], rtol=1e-5)
-    np.testing.assert_allclose(after["b2"][two], 0, atol=1e-6)
-    expected_b3 = old["b3"] + h["h2"][..., two].mean() * old["w3"][two::5].sum(0)
-    np.testing.assert_allclose(after["b3"], expected_b3, rtol=1e-5)
-    np.testing.assert_array_equal(after["w3"][two::5], 0)
-    np.testing.assert_array_equal(after["k2"][:, :, one, kept], 0)
-    assert np.abs(after["k2"][..., two]).min() > 0  # A whole new kernel, also where it reads the new unit below.
-    np.testing.assert_allclose(after["k1"][..., one], waves(None, (2, 2, 2, 4))[..., one], rtol=1e-5, atol=1e-6)
-    rest = np.delete(np.arange(30), np.arange(two, 30, 5))
-    np.testing.assert_array_equal(after["w3"][rest], params["w3"][rest])
-    if constant:
-        np.testing.assert_allclose(apply_convolutional(after, x)[0], output, rtol=1e-4, atol=1e-4)
-
-
 def test_vmap_over_seeds_equals_a_loop():
     def run(key, x, y):
         optimizer = plastax.continual_backprop(
@@ -437,77 +294,6 @@ def test_one_compilation_dtypes_kept_and_unknown_arguments_accepted():
         assert [leaf.dtype for leaf in jax.tree.leaves(old)] == [leaf.dtype for leaf in jax.tree.leaves(new)]
     assert new_state[1].layers[0].utility.dtype == jnp.float32
     assert all(jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(after))
-
-
-class Module(eqx.Module):
-    first: eqx.nn.Linear
-    second: eqx.nn.Linear
-    activation: object = jax.nn.relu
-
-
-@pytest.mark.parametrize("kind", ["tuple", "flax", "equinox"])
-def test_other_trees_of_parameters(kind):
-    # The same network and step in each: only the tree and, for Equinox, the order of the axes differ.
-    params = make_params(sizes=(3, 8, 2))
-    features = {"h1": normal(1, (4, 8))}
-    grads = jax.tree.map(jnp.cos, params)
-
-    def step(params, grads, units, init):
-        optimizer = plastax.continual_backprop(
-            optax.sgd(0.1, 0.9), [units], replacement_rate=0.3, maturity_threshold=0, key=jax.random.key(0), init=init
-        )
-        updates, state = jax.jit(optimizer.update)(grads, optimizer.init(params), params, features=features)
-        assert (state.layers[0].age == 0).sum() == 2
-        return optax.apply_updates(params, updates)
-
-    def described(w1, b1, w2, b2, units_out=1, units_in=0):
-        return plastax.Units(
-            "h1",
-            (plastax.Incoming(w1, units_out), plastax.Incoming(b1, 0, fill=0.0)),
-            (plastax.Outgoing(w2, units_in, bias=b2),),
-        )
-
-    expected = step(params, grads, make_units()[0], waves)
-    if kind == "tuple":
-
-        def convert(p):
-            return ((p["w1"], p["b1"]), (p["w2"], p["b2"]))
-
-        units = described(lambda p: p[0][0], lambda p: p[0][1], lambda p: p[1][0], lambda p: p[1][1])
-        init = waves
-    elif kind == "flax":
-
-        def convert(p):
-            dense = [{"kernel": p[f"w{i}"], "bias": p[f"b{i}"]} for i in (1, 2)]
-            return {"params": {"Dense_0": dense[0], "Dense_1": dense[1]}}
-
-        units = described(
-            lambda p: p["params"]["Dense_0"]["kernel"],
-            lambda p: p["params"]["Dense_0"]["bias"],
-            lambda p: p["params"]["Dense_1"]["kernel"],
-            lambda p: p["params"]["Dense_1"]["bias"],
-        )
-        init = waves
-    else:
-        key = jax.random.key(0)
-        module = Module(eqx.nn.Linear(3, 8, key=key), eqx.nn.Linear(8, 2, key=key))
-        module = eqx.filter(module, eqx.is_inexact_array)
-        assert module.activation is None
-
-        def convert(p):
-            where = lambda m: (m.first.weight, m.first.bias, m.second.weight, m.second.bias)  # noqa: E731
-            return eqx.tree_at(where, module, (p["w1"].T, p["b1"], p["w2"].T, p["b2"]))
-
-        units = described(
-            lambda m: m.first.weight, lambda m: m.first.bias, lambda m: m.second.weight, lambda m: m.second.bias, 0, 1
-        )
-
-        def init(key, shape, dtype):
-            return waves(key, shape[::-1], dtype).T
-
-    after = step(convert(params), convert(grads), units, init)
-    for ours, theirs in zip(jax.tree.leaves(after), jax.tree.leaves(convert(expected)), strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -30,13 +30,10 @@ def main(arguments: list[str] | None = None) -> None:
             f"No peaks are known for {device.device_kind!r}: "
             "give --peak-gflops and --peak-gigabytes for shares of the roofline."
         )
-    # jaxlib's eigendecompositions on CPU run in scipy's OpenBLAS, whose threads get in each other's way by up to 100x
-    # when cores are busy. It has to be loaded before it can be limited.
-    import scipy.linalg  # noqa: F401
-    from threadpoolctl import threadpool_limits
+    from .._threads import single_threaded_lapack  # Not at the top either: it loads scipy.
 
-    with threadpool_limits(1, user_api="blas"):
-        results = run(tuple(options.operations), triton, peak, options.probes, options.seconds, options.repeats)
+    single_threaded_lapack()
+    results = run(tuple(options.operations), triton, peak, options.probes, options.seconds, options.repeats)
     if options.json:
         report = {
             "device": device.device_kind,
