@@ -3,9 +3,7 @@
 from pathlib import Path
 
 
-def report(
-    runs: list[Path], /, out: Path | None = None, markdown: bool = False, smooth: int | None = None
-) -> None:
+def report(runs: list[Path], /, out: Path | None = None, markdown: bool = False, smooth: int | None = None) -> None:
     """Compare runs: who stays able to learn, and what state the networks are left in.
 
     Args:
@@ -31,7 +29,7 @@ def report(
         if not groups:
             raise ValueError("nothing to report: " + "; ".join(left_out))
         summaries = [summarise(group) for group in groups]
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         raise SystemExit(f"plastax report: {error}") from error
 
     console, pages = Console(), []
@@ -55,7 +53,9 @@ def report(
 
         draw_groups(groups, out / "report.png", smooth)
         # Not among the tables, so that Markdown can be piped on.
-        Console(stderr=True).print(f"Written to {out}: report.md, report.json, report.png", markup=False, highlight=False)
+        Console(stderr=True).print(
+            f"Written to {out}: report.md, report.json, report.png", markup=False, highlight=False
+        )
 
 
 def _write(out: Path, text: str, numbers: dict) -> None:

@@ -52,10 +52,11 @@ class Curve(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """What stands in one pair of axes."""
+    """What stands in one pair of axes. The new network on the same tasks is shown beside a method that is alone."""
 
     title: str
     curves: list[Curve]
+    fresh: Curve | None = None
 
 
 def draw(runs: Sequence[Path], path: Path, smooth: int | None = None) -> None:
@@ -78,6 +79,7 @@ def draw_groups(groups: Sequence[Group], path: Path, smooth: int | None = None) 
     # Without pyplot there is no global state, and a screen is not needed.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     rows = [(group, window, panels(group, window)) for group in groups for window in [_window(group, smooth)]]
     longest = max(len(line.label) for group in groups for line in group.lines)
@@ -88,7 +90,7 @@ def draw_groups(groups: Sequence[Group], path: Path, smooth: int | None = None) 
         width += margin
     most = max(len(group.lines) for group in groups)
     height = max(PANEL[1], 0.14 * most + 0.9)
-    figure = Figure(figsize=(width, height * len(rows) + 0.1), layout="constrained")
+    figure = Figure(figsize=(width, height * len(rows) + 0.1), layout=ConstrainedLayoutEngine(wspace=0.03))
     FigureCanvasAgg(figure)
     parts = figure.subfigures(len(rows), 1, squeeze=False)[:, 0]
     for part, (group, window, contents) in zip(parts, rows, strict=True):
@@ -98,12 +100,21 @@ def draw_groups(groups: Sequence[Group], path: Path, smooth: int | None = None) 
 
 def panels(group: Group, window: int = 1) -> list[Panel]:
     """What there is to draw: how well tasks were learnt, dead units, effective rank, epsilon-rank."""
-    wanted = [(one.field, one.title) for one in quantities(group)[:1]]
-    wanted += [("dead_fraction", "share of dead units"), ("effective_rank", "effective rank, mean of layers")]
+    wanted = [(one.field, one.title, one.fresh) for one in quantities(group)[:1]]
+    wanted += [
+        ("dead_fraction", "share of dead units", None),
+        ("effective_rank", "effective rank, mean of layers", None),
+    ]
+
+    def smooth(line: Line, field: str) -> Curve:
+        return Curve(line, *running_mean(*line.series(field), window))
+
     found = []
-    for field, title in wanted:
-        curves = [Curve(line, *running_mean(*line.series(field), window)) for line in group.lines]
-        found.append(Panel(title, [curve for curve in curves if curve.tasks.size]))
+    for field, title, fresh_field in wanted:
+        curves = [smooth(line, field) for line in group.lines]
+        fresh = smooth(group.lines[0], fresh_field) if fresh_field and len(group.lines) == 1 else None
+        fresh = fresh if fresh is not None and fresh.tasks.size else None
+        found.append(Panel(title, [curve for curve in curves if curve.tasks.size], fresh))
     ranks = [_epsilon_rank_curve(line) for line in group.lines]
     eps = {row.get("eps") for line in group.lines for row in line.diagnostics}
     threshold = f" (eps {next(iter(eps)):g})" if len(eps) == 1 and None not in eps else ""
@@ -163,7 +174,9 @@ def _draw_row(part: "SubFigure", group: Group, window: int, contents: Sequence[P
     if window > 1:
         words += f", running mean over {window} {group.lines[0].unit}s"
     single = f", {group.lines[0].label}" if len(group.lines) == 1 else ""
-    part.suptitle(f"{group.problem}{single}: {words}", fontsize=10, x=0.01, ha="left")
+    if not all(line.complete for line in group.lines):
+        words += ", not all complete"
+    part.suptitle(f"{group.problem}{single}: {words}", fontsize=10, x=0.01, ha="left", weight="bold")
     if not contents:
         part.text(0.5, 0.4, "nothing to draw", ha="center")
         return
@@ -178,13 +191,18 @@ def _draw_panel(axis: "Axes", panel: Panel, group: Group, *, labelled: bool) -> 
 
     band = 0.18 if len(panel.curves) <= 4 else 0.09
     for curve in panel.curves:
-        look = _look(curve.line)
+        colour, style = _look(curve.line)
         few = "o" if len(curve.tasks) <= 12 else ""
         mean = curve.values.mean(1)
-        axis.plot(curve.tasks, mean, lw=1.5, marker=few, ms=2.5, **look)
+        axis.plot(curve.tasks, mean, lw=1.5, marker=few, ms=2.5, color=colour, ls=style)
         if curve.values.shape[1] > 1 and curve.line.method != "reset":
             low, high = curve.values.min(1), curve.values.max(1)
-            axis.fill_between(curve.tasks, low, high, color=look["color"], alpha=band, lw=0)
+            axis.fill_between(curve.tasks, low, high, color=colour, alpha=band, lw=0)
+    if panel.fresh is not None:
+        axis.plot(
+            panel.fresh.tasks, panel.fresh.values.mean(1), color="#111111", ls="--", lw=1.2, label="a new network"
+        )
+        axis.legend(frameon=False, fontsize=LABEL_SIZE)
     axis.set_title(panel.title, fontsize=9, loc="left")
     unit = "environment step" if group.lines[0].unit == "step" else "task"
     axis.set_xlabel(unit, fontsize=8)
@@ -194,8 +212,8 @@ def _draw_panel(axis: "Axes", panel: Panel, group: Group, *, labelled: bool) -> 
     axis.spines[["left", "bottom"]].set_color("#888888")
     axis.grid(axis="y", color="#e6e6e6", lw=0.6)
     axis.set_axisbelow(True)
-    first = min(int(curve.tasks[0]) for curve in panel.curves)
-    last = max(int(curve.tasks[-1]) for curve in panel.curves)
+    # All panels of a row have the same axis, also where smoothing or rare diagnoses leave out its ends.
+    first, last = min(line.tasks[0] for line in group.lines), max(line.tasks[-1] for line in group.lines)
     axis.set_xlim((first, last) if last > first else (first - 0.5, first + 0.5))
     axis.set_ylim(axis.get_ylim())
     if labelled:
@@ -215,7 +233,7 @@ def _label_ends(axis: "Axes", curves: Sequence[Curve]) -> None:
     room = 0.72 * figure.get_size_inches()[1] / len(figure.subfigs)
     heights = apart([end[1] for end in ends], gap=1.25 * LABEL_SIZE / 72 / room, low=0.0, high=1.0)
     for curve, end, height in zip(curves, ends, heights, strict=True):
-        colour = COLOURS.get(curve.line.method, _spare(curve.line.method))
+        colour, _ = _look(curve.line)
         axis.plot(
             [end[0], 1.05], [end[1], height], transform=axis.transAxes, color=colour, lw=0.6, alpha=0.6, clip_on=False
         )
@@ -224,11 +242,12 @@ def _label_ends(axis: "Axes", curves: Sequence[Curve]) -> None:
         )
 
 
-def _look(line: Line) -> dict[str, str]:
+def _look(line: Line) -> tuple[str, str]:
+    """Colour and line style."""
     style = STYLES[line.variant % len(STYLES)]
     if line.method == "reset" and line.variant == 0:
         style = "--"  # the yardstick, not a contender
-    return {"color": COLOURS.get(line.method, _spare(line.method)), "ls": style}
+    return COLOURS.get(line.method, _spare(line.method)), style
 
 
 def _spare(method: str) -> str:

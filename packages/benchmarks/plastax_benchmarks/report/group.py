@@ -16,6 +16,10 @@ MAY_DIFFER = {"seed", "seeds", "first_seed", "num_tasks", "total_steps", "out", 
 """Runs of one method that differ in nothing but these are one line: more seeds, or more tasks, of the same thing."""
 
 
+ORDER = ("bp", "l2", "er", "l2_er", "cbp", "cbp_l2", "layernorm_l2", "spectral", "snp", "snp_l2")
+"""Methods of the paper come first and in this order, others after them as they were found, reset last."""
+
+
 @dataclass(frozen=True)
 class Line:
     """All seeds of one method with one configuration. Only tasks that every seed has finished are in `tasks`."""
@@ -48,9 +52,10 @@ class Line:
         """Epsilon-ranks by seed and task, as measured at the start or end of tasks on held-out or training rows."""
         found: dict[int, dict[int, float]] = {seed: {} for seed in self.seeds}
         for row in self.diagnostics:
-            value = _value(row.get("epsilon_rank"))
-            if row.get("when") == when and row.get("rows") == rows and row.get("seed") in found and value is not None:
-                found[row["seed"]][int(row["task"])] = value
+            value, task, seed = _value(row.get("epsilon_rank")), row.get(self.unit), row.get("seed")
+            asked = row.get("when") == when and row.get("rows") == rows
+            if asked and value is not None and isinstance(task, int) and seed in found:
+                found[seed][task] = value
         return found
 
 
@@ -88,8 +93,9 @@ def _group(problem: str, runs: Sequence[Run]) -> Group:
     by_method: dict[str, list[list[Run]]] = {}
     for run in runs:
         _join(by_method.setdefault(run.method, []), run)
+    places = {method: place for place, method in enumerate(ORDER)} | {"reset": len(ORDER) + 1}
     lines = []
-    for method, clusters in by_method.items():
+    for method, clusters in sorted(by_method.items(), key=lambda item: places.get(item[0], len(ORDER))):
         for variant, (cluster, label) in enumerate(zip(clusters, _labels(method, clusters), strict=True)):
             lines.append(_line(method, label, variant, tuple(cluster), notes))
     lines = [line for line in lines if line.tasks]
@@ -137,7 +143,9 @@ def _line(method: str, label: str, variant: int, runs: tuple[Run, ...], notes: l
     counts = {seed: len(tasks) for seed, tasks in rows.items()}
     if len(set(counts.values())) > 1 or len(common) < min(counts.values()):
         listed = ", ".join(f"seed {seed} {count}" for seed, count in counts.items())
-        notes.append(f"{label}: seeds differ in the {unit}s they finished ({listed}): only the {len(common)} in common count")
+        notes.append(
+            f"{label}: seeds differ in the {unit}s they finished ({listed}): only the {len(common)} in common count"
+        )
     for run in runs:
         wanted = run.config.get("seeds")
         wanted = len(wanted) if isinstance(wanted, list) else wanted

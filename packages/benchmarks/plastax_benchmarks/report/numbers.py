@@ -61,7 +61,8 @@ def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float |
         return None
     from scipy.stats import spearmanr
 
-    return float(spearmanr(first, second).statistic)
+    result: Any = spearmanr(first, second)
+    return float(result.statistic)
 
 
 def summarise(group: Group) -> dict[str, Any]:
@@ -69,6 +70,8 @@ def summarise(group: Group) -> dict[str, Any]:
     chosen = quantities(group)
     resets = [line for line in group.lines if line.method == "reset"]
     notes = list(group.notes)
+    if len(resets) > 1:
+        notes.append(f"{len(resets)} reset lines: no gap to any of them is shown")
     if not chosen:
         notes.append("neither accuracies nor losses nor returns in metrics.jsonl")
     lines = []
@@ -114,8 +117,8 @@ def _learning(line: Line, quantity: Quantity, edge: int, resets: Sequence[Line])
         "last": over_seeds(last),
         "change": over_seeds(change),
         "change_interval": mean_interval(change),
-        "gap_first": over_seeds([np.mean(gap[:edge]) for gap in gaps]),
-        "gap_last": over_seeds([np.mean(gap[-edge:]) for gap in gaps]),
+        "gap_first": over_seeds([float(np.mean(gap[:edge])) for gap in gaps]),
+        "gap_last": over_seeds([float(np.mean(gap[-edge:])) for gap in gaps]),
         "gap_to": source,
     }
 
@@ -132,7 +135,7 @@ def _gaps(line: Line, quantity: Quantity, resets: Sequence[Line]) -> tuple[list[
         return [], None
     reset = resets[0]
     other_tasks, other = reset.series(quantity.field)
-    shared_tasks = [task for task in tasks if task in set(other_tasks)]
+    shared_tasks = np.intersect1d(tasks, other_tasks).tolist()
     shared_seeds = [seed for seed in line.seeds if seed in reset.seeds]
     mine, theirs = _by_task_and_seed(line, tasks, values), _by_task_and_seed(reset, other_tasks, other)
     gaps = [[mine[task, seed] - theirs[task, seed] for task in shared_tasks] for seed in shared_seeds]
@@ -141,8 +144,8 @@ def _gaps(line: Line, quantity: Quantity, resets: Sequence[Line]) -> tuple[list[
 
 def _by_task_and_seed(line: Line, tasks: np.ndarray, values: np.ndarray) -> Mapping[tuple[int, int], float]:
     return {
-        (task, seed): float(value)
-        for task, row in zip(tasks, values, strict=True)
+        (task, seed): value
+        for task, row in zip(tasks.tolist(), values.tolist(), strict=True)
         for seed, value in zip(line.seeds, row, strict=True)
     }
 
@@ -177,7 +180,7 @@ def _correlation(line: Line, chosen: Sequence[Quantity]) -> dict[str, Any] | Non
     ranks, seeds = line.epsilon_ranks(), {}
     for seed in line.seeds:
         pairs = [
-            (rank, line.rows[seed][task][field])
+            (rank, float(line.rows[seed][task][field]))
             for task, rank in sorted(ranks[seed].items())
             if task in line.tasks and isinstance(line.rows[seed][task].get(field), int | float)
         ]

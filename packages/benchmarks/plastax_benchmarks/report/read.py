@@ -60,14 +60,18 @@ def read_run(path: Path) -> Run:
     unit = "step" if rows and "task" not in rows[0] and "step" in rows[0] else "task"
     metrics: dict[int, dict[int, dict[str, Any]]] = {}
     for row in rows:
-        if "seed" not in row or unit not in row:
-            raise ValueError(f"{path / 'metrics.jsonl'} has a row without {unit} or seed: {sorted(row)}")
-        seed, task = int(row["seed"]), int(row[unit])
+        seed, task = row.get("seed"), row.get(unit)
+        if not isinstance(seed, int) or not isinstance(task, int):
+            raise ValueError(
+                f"{path / 'metrics.jsonl'} has a row with {unit} {task!r} and seed {seed!r}: two integers are needed"
+            )
         broken = [name for name, value in row.items() if isinstance(value, float) and not math.isfinite(value)]
         if broken:
             notes.append(f"{path.name}: {', '.join(broken)} not finite in {unit} {task}, seed {seed}: left out")
         if task in metrics.setdefault(seed, {}):
-            notes.append(f"{path.name}: {unit} {task} of seed {seed} stands twice in metrics.jsonl: the later one counts")
+            notes.append(
+                f"{path.name}: {unit} {task} of seed {seed} stands twice in metrics.jsonl: the later one counts"
+            )
         metrics[seed][task] = {name: None if name in broken else value for name, value in row.items()}
     if not rows:
         notes.append(f"{path}: no {unit} has finished yet: left out")
@@ -83,7 +87,9 @@ def read_stream(path: Path) -> list[dict[str, Any]]:
         try:
             row = json.loads(line)
         except ValueError as error:
-            raise ValueError(f"{path}, line {number}, is not JSON ({error}): repair the file or leave the run out") from error
+            raise ValueError(
+                f"{path}, line {number}, is not JSON ({error}): repair the file or leave the run out"
+            ) from error
         if not isinstance(row, dict):
             raise ValueError(f"{path}, line {number}, must be an object, it is a {type(row).__name__}")
         rows.append(row)

@@ -18,6 +18,13 @@ class Section(NamedTuple):
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
 
+    def without_empty(self, *columns: int) -> "Section":
+        """Drops those of the given columns in which nothing stands, such as epsilon-ranks that nobody asked for."""
+        empty = {column for column in columns if all(row[column] == NOTHING for row in self.rows)}
+        keep = [column for column in range(len(self.columns)) if column not in empty]
+        rows = tuple(tuple(row[column] for column in keep) for row in self.rows)
+        return Section(self.title, tuple(self.columns[column] for column in keep), rows)
+
 
 def sections(summary: Mapping[str, Any]) -> list[Section]:
     """A table for each measure of learning, and one for the state that the networks are left in."""
@@ -51,8 +58,10 @@ def sections(summary: Mapping[str, Any]) -> list[Section]:
                     spread(learnt["gap_last"], digits, sign="+"),
                 )
             )
-        tables.append(Section(f"{summary['problem']}: {title}", columns, tuple(rows)))
-    return [*tables, _state(summary)]
+        tables.append(Section(f"{summary['problem']}: {title}", columns, tuple(rows)).without_empty(7))
+    # Where epsilon-ranks stand, a correlation that cannot be had is said to be missing.
+    measured = any(line["epsilon_rank"] for line in summary["lines"])
+    return [*tables, _state(summary).without_empty(*range(1, 7 if measured else 8))]
 
 
 def _state(summary: Mapping[str, Any]) -> Section:
@@ -108,13 +117,13 @@ def _correlation(numbers: Mapping[str, Any] | None) -> str:
 
 
 def _tasks(line: Mapping[str, Any]) -> str:
-    return str(line["tasks"]) if line["complete"] else f"{line['tasks']} of {line['planned_tasks']}, incomplete"
+    return str(line["tasks"]) if line["complete"] else f"{line['tasks']} of {line['planned_tasks']}"
 
 
 def legend(summary: Mapping[str, Any]) -> str:
     """How to read the tables, in a few sentences."""
     unit = summary["unit"]
-    words = f"Mean ± standard deviation over seeds; the interval is Student's, of the mean change from first to last {unit}s. "
+    words = "Mean ± standard deviation over seeds; the interval is Student's, of the mean change from first to last. "
     sources = {learnt["gap_to"] for line in summary["lines"] for learnt in line["learning"].values()} - {None}
     if sources:
         words += f"Gap: minus {' or '.join(sorted(sources))}, on the same {unit} and seed. "
