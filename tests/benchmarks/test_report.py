@@ -204,6 +204,12 @@ def test_seeds_of_several_folders_are_one_line_and_other_settings_another(tmp_pa
     assert [line["label"] for line in summary(folders[2], again)["lines"]] == ["bp (c)", "bp (d)"]
 
 
+def test_lines_of_unlike_experiments_are_named(tmp_path):
+    bp = write_run(tmp_path / "bp", EIGHT, config={"width": 100, "learning_rate": 0.1})
+    wide = write_run(tmp_path / "l2", EIGHT, method="l2", config={"width": 200, "learning_rate": 0.2})
+    assert summary(bp, wide)["notes"] == ["lines differ in width, so they are not the same experiment: bp 100, l2 200"]
+
+
 def test_presets_never_share_a_table(tmp_path):
     folders = [write_run(tmp_path / "a", EIGHT), write_run(tmp_path / "b", EIGHT, config={"preset": "paper"})]
     groups, _ = group_runs(map(read_run, folders))

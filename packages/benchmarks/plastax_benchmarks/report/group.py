@@ -10,11 +10,15 @@ import numpy as np
 from .read import Run, flat
 
 
-MAY_DIFFER = {"seed", "seeds", "first_seed", "num_tasks", "total_steps", "out", "data_dir", "name"} | {
+MAY_DIFFER = {"seed", "seeds", "num_tasks", "total_steps", "out", "data_dir", "yardstick", "evaluate_previous"} | {
     f"{what}_every" for what in ("checkpoint", "diagnose", "log")
 }
 """Runs of one method that differ in nothing but these are one line: more seeds, or more tasks, of the same thing."""
 
+
+SHARED = ("dataset", "epochs", "batch_size", "train_size", "test_size", "classes_per_task", "change_every")
+SHARED += ("network", "width", "depth", "channels", "dense", "activation", "optimizer", "num_envs", "backend")
+"""Methods are only comparable where these agree."""
 
 ORDER = ("bp", "l2", "er", "l2_er", "cbp", "cbp_l2", "layernorm_l2", "spectral", "snp", "snp_l2")
 """Methods of the paper come first and in this order, others after them as they were found, reset last."""
@@ -105,6 +109,11 @@ def _group(problem: str, runs: Sequence[Run]) -> Group:
     if len(set(counts.values())) > 1:
         listed = ", ".join(f"{label} {count}" for label, count in counts.items())
         notes.append(f'lines differ in the number of {runs[0].unit}s, so their "last" ones are not the same: {listed}')
+    for name in SHARED:
+        values = {line.label: json.dumps(line.runs[0].config.get(name)) for line in lines}
+        if len(set(values.values())) > 1:
+            listed = ", ".join(f"{label} {value}" for label, value in values.items())
+            notes.append(f"lines differ in {name}, so they are not the same experiment: {listed}")
     return Group(problem, tuple(lines), tuple(notes))
 
 
