@@ -93,10 +93,12 @@ def test_a_disk_that_takes_only_a_part_stops_the_run_with_all_before_intact(tmp_
     """
     result = subprocess.run(script(writer, tmp_path), capture_output=True, text=True, timeout=60)
     assert result.returncode == 0, result.stderr
+    assert "Traceback" not in result.stderr
     lines = dict(line.split(" | ") for line in result.stdout.splitlines() if " | " in line)
     assert list(lines) == ["append", "save", "save the description", "write"]
     for line in lines.values():
         assert str(tmp_path) in line
+        assert "File too large)" in line
         assert "intact" in line
         assert "free some space and run the same command again" in line
     assert [row["task"] for row in read_stream(tmp_path / "metrics.jsonl")] == [0, 1]
@@ -140,7 +142,7 @@ KILLED_WRITER = """
     leftovers = 0
     (folder / "metrics.jsonl").touch()
     (folder / "config.json").write_text('{"num_tasks": 3}')
-    for attempt in range(9):
+    for attempt in range(6):
         read, write = os.pipe()
         child = os.fork()
         if child == 0:
@@ -224,9 +226,8 @@ def test_arrays_are_checked_too(tmp_path, monkeypatch):
     with open_run(tmp_path, CONFIG, tell=told.append) as run:
         run.save(1, state(1))
         write = _checkpoints._write_arrays
-        monkeypatch.setattr(
-            _checkpoints, "_write_arrays", lambda folder, arrays: write(folder, [a + 1 for a in arrays])
-        )
+        wrong = [np.zeros(3000, np.float32), np.zeros(1, np.int64), np.zeros(4, np.uint32)]
+        monkeypatch.setattr(_checkpoints, "_write_arrays", lambda folder, arrays: write(folder, wrong))
         run.save(2, state(2))
         found = run.restore(state(0))
     assert found is not None
@@ -296,7 +297,7 @@ def test_a_save_that_is_broken_off_leaves_nothing(tmp_path, monkeypatch, error):
     with open_run(tmp_path, CONFIG) as run:
         run.save(1, state(1))
         monkeypatch.setattr(_checkpoints, "flush_tree", broken_off)
-        with pytest.raises((KeyboardInterrupt, RunError)):
+        with pytest.raises(error):
             run.save(2, state(2))
         monkeypatch.undo()
         assert checkpoint_names(tmp_path) == ["1"]
