@@ -63,6 +63,7 @@ def test_a_disk_that_takes_only_a_part_stops_the_run_with_all_before_intact(tmp_
     # The limit on the size of files makes the kernel take a part of a write and refuse the rest, as a full disk does.
     writer = """
         import resource, sys
+        from pathlib import Path
         import numpy as np
         from plastax_benchmarks.runs import open_run, RunStopped
 
@@ -75,6 +76,7 @@ def test_a_disk_that_takes_only_a_part_stops_the_run_with_all_before_intact(tmp_
         run.append("metrics", rows)
         run.save(1, noise)
         run.write("report.json", "old")
+        metrics = Path(sys.argv[1], "metrics.jsonl").read_bytes()
         actions = {
             "append": (1000, lambda: run.append("metrics", rows)),
             "save": (50000, lambda: run.save(2, noise + 1)),
@@ -88,6 +90,7 @@ def test_a_disk_that_takes_only_a_part_stops_the_run_with_all_before_intact(tmp_
             except RunStopped as error:
                 print(name, "|", error, flush=True)
             limit(resource.RLIM_INFINITY)
+            assert Path(sys.argv[1], "metrics.jsonl").read_bytes() == metrics
         run.append("metrics", [{"task": 1}])  # There is space again.
         run.save(3, noise + 2)
     """
