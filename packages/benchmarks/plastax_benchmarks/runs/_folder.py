@@ -12,7 +12,7 @@ from ._files import TEMPORARY, write_atomic
 from ._interrupts import hold_interrupts
 from ._lock import take_lock
 from ._settings import check_config, check_environment
-from ._streams import encode, Stream
+from ._streams import Stream, encode
 
 
 STREAMS = ("metrics", "timing", "diagnostics")
