@@ -4,9 +4,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ._digits import SOURCE, digits_summary
-from ._images import KINDS, NAMES, DataError
+from ._images import KINDS, NAMES, DataError, Summary
 from ._search import find, folder, ways_to_get
-from ._sources import Summary
 
 
 class Availability(NamedTuple):

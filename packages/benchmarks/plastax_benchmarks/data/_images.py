@@ -62,6 +62,13 @@ class Split(NamedTuple):
     labels: np.ndarray
 
 
+class Summary(NamedTuple):
+    """How many images there are, as far as one can say without reading them."""
+
+    train: int
+    test: int
+
+
 class Selection(NamedTuple):
     """How much of a data set is wanted."""
 

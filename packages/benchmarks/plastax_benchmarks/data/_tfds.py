@@ -4,6 +4,7 @@ Preparing downloads and needs TensorFlow; it writes array_record files, which ca
 """
 
 import json
+import logging
 import os
 import re
 from dataclasses import dataclass
@@ -19,13 +20,13 @@ from ._images import (
     Images,
     Selection,
     Split,
+    Summary,
     check_headers,
     check_range,
     chosen,
     images_of,
     places_in_class,
 )
-from ._sources import Summary
 
 
 FORMAT = "array_record"
@@ -39,16 +40,21 @@ def tfds_dir() -> Path:
 def import_tfds():
     """TensorFlow Datasets, or an error that names the extra."""
     try:
+        # TFDS imports these only when it reads: better to miss them now than in the middle.
+        import array_record  # noqa: F401
+        import PIL  # noqa: F401
         import tensorflow_datasets as tfds
-
-        # Its imports are lazy: a part that reading needs may be what is missing.
-        import array_record.python.array_record_data_source
-        import PIL.Image  # noqa: F401
     except ImportError as error:
         raise ImportError(
             f'data prepared by TensorFlow Datasets needs an extra ({error}): pip install "plastax[tfds]"'
         ) from error
+    logging.getLogger("absl").addFilter(_no_advice)
     return tfds
+
+
+def _no_advice(record: logging.LogRecord) -> bool:
+    """Images are small and decoded once: nobody has to hear that OpenCV would be faster."""
+    return not record.getMessage().startswith("OpenCV is not installed")
 
 
 @dataclass(frozen=True)
@@ -65,11 +71,8 @@ class PreparedTfds:
     @staticmethod
     def newest(folder: Path) -> "PreparedTfds | None":
         """The newest complete version; unfinished ones have other names."""
-        versions = [
-            path.parent
-            for path in folder.glob("*/dataset_info.json")
-            if re.fullmatch(r"\d+\.\d+\.\d+", path.parent.name)
-        ]
+        complete = (info.parent for info in folder.glob("*/dataset_info.json"))
+        versions = [path for path in complete if re.fullmatch(r"\d+\.\d+\.\d+", path.name)]
         if not versions:
             return None
         return PreparedTfds(max(versions, key=lambda path: tuple(map(int, path.name.split(".")))))
@@ -97,7 +100,7 @@ class PreparedTfds:
         except (DataError, MemoryError):
             raise
         except Exception as error:  # Riegeli, protobuf, PIL: each has exceptions of its own for broken files.
-            raise self._unreadable(error) from error
+            raise self._unreadable(name, error) from error
         return images_of(name, str(self.path), train, test)
 
     def _counts(self, name: str) -> dict[str, int]:
@@ -107,11 +110,11 @@ class PreparedTfds:
             written = info.get("fileFormat", "tfrecord")
             counts = {split["name"]: sum(map(int, split["shardLengths"])) for split in info["splits"]}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise self._unreadable(error) from error
+            raise self._unreadable(name, error) from error
         if written != FORMAT:
             raise DataError(
                 f"{self.path} is written as {written}, which only TensorFlow can read; {FORMAT} is needed. "
-                "Prepare it again in another folder: plastax data prepare NAME --data-dir DIR"
+                f"Prepare it again in another folder: plastax data prepare {name} --data-dir DIR"
             )
         for split in ("train",) if name == "imagenet32" else ("train", "test"):
             if split not in counts:
@@ -151,16 +154,16 @@ class PreparedTfds:
         )
 
     def _labels(self, tfds, builder, name: str, split: str) -> Integer[np.ndarray, " images"]:
-        """All labels of a split; the images stay encoded, which makes this four times faster than reading them."""
+        """All labels of a split; the images stay encoded, which makes this several times faster."""
         source = builder.as_data_source(split=split, decoders={"image": tfds.decode.SkipDecoding()})
         labels = np.array([int(source[row]["label"]) for row in range(len(source))], np.int64)
         check_range(name, f"{self.path}, {split}", labels)
         return labels
 
-    def _unreadable(self, error: BaseException) -> DataError:
+    def _unreadable(self, name: str, error: BaseException) -> DataError:
         return DataError(
             f"{self.path} cannot be read: files are missing, truncated or corrupt ({error}). "
-            "Delete the folder and prepare it again: plastax data prepare NAME"
+            f"Delete the folder and prepare it again: plastax data prepare {name}"
         )
 
 
