@@ -12,7 +12,7 @@ import pytest
 import tensorflow_datasets as tfds
 from data_support import SHAPES, arrays_of, nowhere_else as nowhere_else, png, random_images
 
-from plastax_benchmarks.data import DataError, _prepare, available, commands, load, prepare
+from plastax_benchmarks.data import DataError, _prepare, _tfds, available, commands, describe, load, prepare
 
 
 pytestmark = pytest.mark.usefixtures("nowhere_else")
@@ -72,14 +72,17 @@ def as_set(images, labels):
     return sorted((image.tobytes(), int(label)) for image, label in zip(images, labels, strict=True))
 
 
+@pytest.mark.parametrize("batch", [1, 5, 1000])
 @pytest.mark.parametrize("name", ["mnist", "cifar100"])
-def test_prepared_data_comes_back(prepared, name):
+def test_prepared_data_comes_back(prepared, name, batch, monkeypatch):
+    monkeypatch.setattr(_tfds, "BATCH", batch)
     images, arrays = load(name, prepared), arrays_of(name, **SPLITS[name])
     assert images.source == str(prepared / PATHS[name])
     assert images.train_images.shape == (12, *SHAPES[name])
     for split in ("train", "test"):
         got = as_set(getattr(images, f"{split}_images"), getattr(images, f"{split}_labels"))
         assert got == as_set(arrays[f"{split}_images"], arrays[f"{split}_labels"])
+    monkeypatch.undo()
     again = load(name, prepared)
     np.testing.assert_array_equal(again.train_images, images.train_images)
 
@@ -142,6 +145,8 @@ def test_list_counts_without_reading(prepared, monkeypatch):
     monkeypatch.setattr("plastax_benchmarks.data._tfds.import_tfds", lambda: pytest.fail("TFDS was imported"))
     rows = {row.name: row for row in available(prepared)}
     assert (rows["mnist"].status, rows["mnist"].count) == ("ready", (12, 5))
+    assert (rows["imagenet32"].status, rows["imagenet32"].count) == ("ready", (30, None))
+    assert f"30 images of 32x32x3 from {prepared / PATHS['imagenet32']}" in describe(list(rows.values()))
     assert (rows["cifar100"].source, rows["cifar100"].count) == (str(prepared / PATHS["cifar100"]), (12, 5))
 
 
@@ -167,28 +172,32 @@ def with_flipped_bytes(folder):
 
 
 @pytest.mark.parametrize(
-    ("damage", "words"),
+    ("damage", "listed", "words"),
     [
-        (lambda folder: first_shard(folder).unlink(), "cannot be read.*prepare it again: plastax data prepare mnist"),
-        (lambda folder: first_shard(folder).write_bytes(first_shard(folder).read_bytes()[:3000]), "cannot be read"),
-        (lambda folder: first_shard(folder).write_bytes(b""), "cannot be read"),
-        (with_flipped_bytes, "cannot be read"),
-        (lambda folder: (folder / "features.json").unlink(), "cannot be read"),
-        (lambda folder: (folder / "dataset_info.json").write_text('{"spl'), "cannot be read"),
-        (lambda folder: (folder / "dataset_info.json").write_text("[]"), "cannot be read"),
-        (written_as_tfrecord, "is written as tfrecord, which only TensorFlow can read; array_record is needed"),
-        (without_test, r"has no split 'test', only \['train'\]"),
+        (lambda folder: first_shard(folder).unlink(), "broken", "train has 0 of 1 files.*plastax data prepare mnist"),
+        (lambda folder: first_shard(folder).write_bytes(bytes(3000)), "ready", "cannot be read"),
+        (lambda folder: first_shard(folder).write_bytes(b""), "ready", "cannot be read"),
+        (with_flipped_bytes, "ready", "cannot be read"),
+        (lambda folder: (folder / "features.json").unlink(), "ready", "cannot be read"),
+        (lambda folder: (folder / "dataset_info.json").write_text('{"spl'), "broken", "cannot be read"),
+        (lambda folder: (folder / "dataset_info.json").write_text("[]"), "broken", "cannot be read"),
+        (
+            written_as_tfrecord,
+            "broken",
+            "is written as tfrecord, which only TensorFlow can read; array_record is needed",
+        ),
+        (without_test, "broken", r"has no split 'test', only \['train'\]"),
     ],
 )
-def test_broken_preparations_are_refused(prepared, tmp_path, damage, words):
+def test_broken_preparations_are_refused(prepared, tmp_path, damage, listed, words):
     folder = tmp_path / PATHS["mnist"]
     shutil.copytree(prepared / PATHS["mnist"], folder)
     damage(folder)
     with pytest.raises(DataError, match=words) as caught:
         load("mnist", tmp_path)
     assert str(folder) in str(caught.value)
-    # The list reads the description alone, and survives what is wrong with it.
-    assert available(tmp_path)[1].status in ("ready", "broken")
+    # The list reads the description alone, and sees what is wrong with it.
+    assert available(tmp_path)[1].status == listed
 
 
 @pytest.mark.parametrize(

@@ -63,10 +63,10 @@ class Split(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """How many images there are, as far as one can say without reading them."""
+    """How many images there are; `test` is None if held-out images are still to be taken from `train`."""
 
     train: int
-    test: int
+    test: int | None
 
 
 class Selection(NamedTuple):
