@@ -1,7 +1,7 @@
 """What the kinds of sources have in common."""
 
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from ._images import Images, Selection
 
@@ -13,6 +13,7 @@ class Summary(NamedTuple):
     test: int
 
 
+@runtime_checkable
 class Source(Protocol):
     """A data set that was found on the disk."""
 
