@@ -14,8 +14,8 @@ from jaxtyping import Array, Float, PyTree
 import plastax_diagnostics as pd
 
 from ..problems.stream import Examples
-from .gram import gram_matrix, MOST_ROWS, Outputs, rows_for
-from .learner import Keys, Learner, some_examples, Trainer
+from .gram import MOST_ROWS, Outputs, gram_matrix, rows_for
+from .learner import Keys, Learner, Trainer, some_examples
 
 
 CONTRACTION = 1e-3
@@ -31,6 +31,7 @@ class Features(eqx.Module):
     state: PyTree
 
     def __call__(self, params: PyTree, inputs: Float[Array, "rows ..."]) -> dict[str, Array]:
+        """The features by name."""
         return eqx.combine(params, self.static)(inputs, self.state, train=False)[1]
 
 
@@ -45,13 +46,14 @@ def diagnose(
 ) -> Iterator[tuple[str, dict[str, Any], str]]:
     r"""Looks at one network as it would learn, or has learnt, a task: on rows of its training and on held-out rows.
 
-    All epsilon-ranks share one threshold: the eigenvalue from which gradient descent, with all steps of the task, leaves
-    at most a thousandth of a component. With momentum $m$ the learning rate counts as $\eta/(1 - m)$, which is what
-    steps along a slow direction add up to; annealing, decay, Adam and Muon are not accounted for.
+    All epsilon-ranks share one threshold: the eigenvalue from which gradient descent, with all steps of the task,
+    leaves at most a thousandth of a component. With momentum $m$ the learning rate counts as $\eta/(1 - m)$, which is
+    what steps along a slow direction add up to; annealing, decay, Adam and Muon are not accounted for.
 
     `epsilon_rank` counts the eigenvalues of the generalised Gauss-Newton matrix exactly, on as many rows as this takes
-    (at most 250); the report is about all rows, up to `diagnose_size`, with brackets where it is no exact count. Classes that
-    are not in play have no part in either. The same arguments give the same lines and reports: no wall times are in them.
+    (at most 250); the report is about all rows, up to `diagnose_size`, with brackets where it is no exact count.
+    Classes that are not in play have no part in either. The same arguments give the same lines and reports: no wall
+    times are in them. New programs are compiled when the number of rows or classes changes.
 
     **Arguments:**
 
@@ -62,8 +64,8 @@ def diagnose(
 
     **Returns:**
 
-    For each kind of rows (`"train"`, `"held_out"`) its name, a line for `diagnostics.jsonl`, and the plasticity report as JSON.
-    Raises a `ValueError` if the network has diverged.
+    For each kind of rows (`"train"`, `"held_out"`) its name, a line for `diagnostics.jsonl`, and the plasticity report
+    as JSON. Raises a `ValueError` if the network has diverged.
     """
     rate, steps, eps = _budget(trainer, number, learning_rate)
     for name, held_out in ROWS.items():
@@ -96,6 +98,8 @@ def epsilon_rank_at(
     number: int,
     rows: int = MOST_ROWS,
     eps: float | None = None,
+    *,
+    learning_rate: float | None = None,
 ) -> tuple[float, float]:
     """How many directions of a network are steep enough to learn a task in time, exactly, from held-out rows.
 
@@ -104,12 +108,13 @@ def epsilon_rank_at(
     - `trainer`, `learner`, `keys`, `data`, `number`: as in `diagnose`.
     - `rows`: at most so many, and rows x outputs at most 3000.
     - `eps`: threshold; by default that of `diagnose`.
+    - `learning_rate`: as in `diagnose`.
 
     **Returns:**
 
     The number of eigenvalues of the generalised Gauss-Newton matrix above the threshold, and the threshold.
     """
-    eps = _budget(trainer, number, None)[2] if eps is None else eps
+    eps = _budget(trainer, number, learning_rate)[2] if eps is None else eps
     model, examples = _look(trainer, learner, keys, data, number, _key(keys, number, True), rows, held_out=True)
     inputs = examples.inputs[: rows_for(_width(trainer, model), learner.params, rows)]
     return gram_matrix(model, trainer.problem.loss, learner.params, inputs).count_above(eps), eps

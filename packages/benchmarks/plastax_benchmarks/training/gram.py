@@ -1,8 +1,8 @@
 """Exact epsilon-ranks, from the whole Gram matrix of a few rows.
 
-The loss-weighted Gram matrix has the eigenvalues of the generalised Gauss-Newton matrix of these rows, except for zeros, and
-a side of rows x outputs. Dense layers give their part from inner products of what goes in and of Jacobians by what comes out;
-the gradients by other parameters (convolutions, normalisations) are written out.
+The loss-weighted Gram matrix has the eigenvalues of the generalised Gauss-Newton matrix of these rows, except for zeros,
+and a side of rows x outputs. Dense layers give their part from inner products of what goes in and of Jacobians by what
+comes out; the gradients by other parameters (convolutions, normalisations) are written out.
 """
 
 from typing import Literal, NamedTuple
@@ -41,6 +41,7 @@ class Outputs(eqx.Module):
     classes: Int[Array, " active"] | None
 
     def __call__(self, params: PyTree, inputs: Float[Array, "rows ..."]) -> Float[Array, "rows active"]:
+        """The outputs."""
         outputs = eqx.combine(params, self.static)(inputs, self.state, train=False)[0]
         return outputs if self.classes is None else outputs[:, self.classes]
 
@@ -52,7 +53,7 @@ class GramMatrix(NamedTuple):
     rows: int
 
     def count_above(self, eps: float) -> float:
-        """How many eigenvalues are above a threshold, exactly: by Sylvester's law of inertia, without computing them."""
+        """How many eigenvalues are above a threshold, exactly."""
         return float(count_above(self.matrix, eps))
 
     @property
@@ -77,9 +78,7 @@ def rows_for(outputs: int, params: PyTree, most: int = MOST_ROWS) -> int:
     return max(1, min(most, (LARGEST if fits else LARGE_SIDE) // outputs))
 
 
-def gram_matrix(
-    model: Outputs, weighting: Weighting, params: PyTree, inputs: Float[Array, "rows ..."]
-) -> GramMatrix:
+def gram_matrix(model: Outputs, weighting: Weighting, params: PyTree, inputs: Float[Array, "rows ..."]) -> GramMatrix:
     """The Gram matrix of all rows, weighted with the curvature of the loss. That of squared error is 1: the raw matrix.
 
     In float64; the gradients by convolutions in float32 where they are too many for `MEMORY`.
@@ -108,7 +107,10 @@ def gram_matrix(
 
 
 def count_above(matrix: Float[np.ndarray, "size size"], eps: float) -> int:
-    """Eigenvalues of a symmetric matrix that are above a threshold: as many as D of an LDL' factorisation has above 0."""
+    """How many eigenvalues of a symmetric matrix are above a threshold, without computing them.
+
+    By Sylvester's law of inertia they are as many as D has above zero, for LDL' the matrix less the threshold.
+    """
     if not np.isfinite(matrix).all():
         raise ValueError("the Gram matrix holds NaN or infinity: a network that has diverged has no curvature")
     size = len(matrix)

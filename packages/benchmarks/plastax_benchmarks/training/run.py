@@ -64,7 +64,7 @@ def run(
     console = Console() if console is None else console
     single_threaded_lapack()
     keep_compiled_programs()
-    members = _members(settings, sweep or {})
+    members = members_of(settings, sweep or {})
     config = settings.as_json() | ({"sweep": {name: list(values) for name, values in sweep.items()}} if sweep else {})
     with open_run(settings.folder, config, may_change=MAY_CHANGE) as folder, _terminate_like_interrupt():
         loop = _Loop(settings, members, folder, console)
@@ -204,7 +204,8 @@ class _Loop:
         lines = []
         for i, member in enumerate(self.members):
             own, keys = self._member(learner, i)
-            for rows, line, report in diagnose(self.trainer, own, keys, self.programs.data, number):
+            rate = member.strengths.get("learning_rate")
+            for rows, line, report in diagnose(self.trainer, own, keys, self.programs.data, number, learning_rate=rate):
                 names = {"task": number, "seed": member.seed, **member.strengths, "when": when, "rows": rows}
                 lines.append(names | line)
                 swept = "".join(f"-{name}-{value:g}" for name, value in member.strengths.items())
@@ -239,7 +240,7 @@ class _Loop:
                     )
 
 
-def _members(settings: Settings, sweep: Mapping[str, Sequence[float]]) -> list[Member]:
+def members_of(settings: Settings, sweep: Mapping[str, Sequence[float]]) -> list[Member]:
     """All combinations of the swept values, each with all seeds."""
     for name, values in sweep.items():
         if not isinstance(getattr(settings, name, None), float):
