@@ -84,7 +84,7 @@ def test_help_shows_what_a_method_has(capsys):
 
 def test_a_problem_is_a_module_too(tmp_path):
     command = [sys.executable, "-m", "plastax_benchmarks.slowly_changing_regression", "--method", "bp", "--seeds", "1"]
-    command += ["--num-tasks", "2", "--train-size", "50", "--out", str(tmp_path / "run")]
+    command += ["--num-tasks", "1", "--train-size", "50", "--out", str(tmp_path / "run")]
     result = subprocess.run(command, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     assert "run.png" in result.stdout

@@ -23,9 +23,7 @@ def data_dir(tmp_path_factory):
     """A folder with digits that can be told apart, in the format of MNIST."""
     folder = tmp_path_factory.mktemp("data")
     images = toy_images(size=28)
-    arrays = {
-        name: getattr(images, name) for name in ("train_images", "train_labels", "test_images", "test_labels")
-    }
+    arrays = {name: getattr(images, name) for name in ("train_images", "train_labels", "test_images", "test_labels")}
     np.savez(folder / "mnist.npz", **arrays)
     return folder
 
@@ -59,7 +57,9 @@ def test_a_run_writes_a_line_for_each_task_and_seed(tmp_path, data_dir):
 
 
 def test_equal_runs_have_equal_metrics_and_other_seeds_have_others(tmp_path):
-    one, two, other = (run(bits(tmp_path / name, seed=seed), console=QUIET) for name, seed in zip("abc", (0, 0, 7)))
+    one, two, other = (
+        run(bits(tmp_path / name, seed=seed), console=QUIET) for name, seed in {"a": 0, "b": 0, "c": 7}.items()
+    )
     assert metrics(one) == metrics(two)
     assert metrics(one) != metrics(other)
     assert read_stream(one / "metrics.jsonl")[0]["online_accuracy"] is None
@@ -108,7 +108,7 @@ def test_a_run_goes_on_with_more_tasks_but_not_with_other_settings(tmp_path):
 
 
 def test_a_run_that_diverges_says_where_and_keeps_what_it_has(tmp_path, monkeypatch):
-    with pytest.raises(RunStopped, match="in task 0, seed 0 .* diverged"):
+    with pytest.raises(RunStopped, match=r"in task 0, seed 0 .* diverged"):
         run(bits(tmp_path / "diverged", learning_rate=1e20), console=QUIET)
     assert metrics(tmp_path / "diverged") == b""
     evaluate, calls = Programs.evaluate, []

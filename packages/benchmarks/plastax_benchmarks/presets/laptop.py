@@ -89,4 +89,4 @@ _OF_BOTH: dict[tuple[str, str], dict[str, Any]] = {
     ("incremental-cifar", "layernorm_l2"): {"weight_decay": 1e-4},
     ("incremental-cifar", "l2"): {"weight_decay": 1e-4},
 }
-"""Where a method wants other values than the problem's: what the paper found best, if the laptop's values are silent."""
+"""Where a method wants other values than the problem's: those that the paper found best."""

@@ -65,9 +65,12 @@ def run(
     single_threaded_lapack()
     keep_compiled_programs()
     members = members_of(settings, sweep or {})
+    # Before the folder is made: a mistake leaves nothing behind.
+    problem, data = load_problem(settings)
+    trainer = Trainer(problem, settings)
     config = settings.as_json() | ({"sweep": {name: list(values) for name, values in sweep.items()}} if sweep else {})
     with open_run(settings.folder, config, may_change=MAY_CHANGE) as folder, _terminate_like_interrupt():
-        loop = _Loop(settings, members, folder, console)
+        loop = _Loop(trainer, Programs(trainer, data, members), members, folder, console)
         loop.restore()
         try:
             loop.go_on()
@@ -84,11 +87,11 @@ def run(
 class _Loop:
     """The state of a run between tasks."""
 
-    def __init__(self, settings: Settings, members: list[Member], folder: RunFolder, console: Console):
-        problem, data = load_problem(settings)
-        self.settings, self.members, self.folder, self.console = settings, members, folder, console
-        self.trainer = Trainer(problem, settings)
-        self.programs = Programs(self.trainer, data, members)
+    def __init__(
+        self, trainer: Trainer, programs: Programs, members: list[Member], folder: RunFolder, console: Console
+    ):
+        self.settings, self.members, self.folder, self.console = trainer.settings, members, folder, console
+        self.trainer, self.programs = trainer, programs
         self.pace = Pace()
         self.learner = self.programs.init(0)
         self.done = 0
