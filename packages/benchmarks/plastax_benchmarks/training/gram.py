@@ -1,8 +1,8 @@
 """Exact epsilon-ranks, from the whole Gram matrix of a few rows.
 
 The loss-weighted Gram matrix has the eigenvalues of the generalised Gauss-Newton matrix of these rows, except for
-zeros, and a side of rows x outputs. Dense layers give their part from inner products of what goes in and of Jacobians by what
-comes out; the gradients by other parameters (convolutions, normalisations) are written out.
+zeros, and a side of rows x outputs. Dense layers give their part from inner products of what goes in and of Jacobians
+by what comes out; the gradients by other parameters (convolutions, normalisations) are written out.
 """
 
 from typing import Literal, NamedTuple
