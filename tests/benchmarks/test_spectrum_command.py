@@ -55,6 +55,7 @@ def test_reports_are_shown_in_a_figure_and_a_table(tmp_path, report, capsys):
     shown = capsys.readouterr().out
     # First, middle and last task, at two moments, on two kinds of rows.
     assert shown.count("held out") == shown.count("train") == 6
+    assert max(map(len, shown.replace(str(tmp_path), "").splitlines())) <= 80
     tasks = {line.split()[0] for line in shown.splitlines() if "start" in line}
     assert tasks == {"0", "20", "30"}
     assert f"{report.hessian.largest:.3g}" in shown

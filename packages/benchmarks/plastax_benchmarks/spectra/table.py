@@ -1,6 +1,5 @@
 """Spectra as a table."""
 
-import rich.box
 from rich.table import Table
 
 from .figure import count
@@ -9,11 +8,12 @@ from .reports import Reports
 
 def as_table(reports: Reports) -> Table:
     """A line for each report."""
-    table = Table(title="Curvature at task switches", box=rich.box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    table.add_column("task", justify="right")
+    # As narrow as can be: a terminal has 80 columns.
+    table = Table(box=None, padding=(0, 1, 0, 0))
+    table.add_column("task", justify="right", no_wrap=True)
     for name in ("when", "rows"):
-        table.add_column(name)
-    for name in ("Hessian rank", "largest", "GGN rank", "largest", "left"):
+        table.add_column(name, no_wrap=True)
+    for name in ("Hessian rank", "GGN rank", "largest", "left"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("verdict")
     for place in sorted(reports, key=lambda place: (place.task, place.when != "start", place.rows != "train")):
@@ -23,9 +23,8 @@ def as_table(reports: Reports) -> Table:
             place.when,
             place.rows.replace("_", " "),
             count(report.hessian),
-            f"{report.hessian.largest:.3g}",
             count(report.gram),
-            f"{report.gram.largest:.3g}",
+            f"{report.hessian.largest:.3g}",
             f"{report.residual.predicted.value:.3f}",
             report.verdict,
         )
@@ -40,6 +39,7 @@ def legend(reports: Reports) -> str:
     return (
         f"Ranks: eigenvalues above eps = {' or '.join(thresholds)}, which are learnt within the steps of the task; "
         f"with [lower, upper] where they are no exact counts. On up to {samples} rows, {first.parameters} parameters. "
+        "Largest: eigenvalue of the Hessian. "
         f"Left: the share of its squared residual that the quadratic model of {first.loss.replace('_', '-')} keeps "
         "after these steps."
     )

@@ -1,8 +1,8 @@
 """Exact epsilon-ranks, from the whole Gram matrix of a few rows.
 
-The loss-weighted Gram matrix has the eigenvalues of the generalised Gauss-Newton matrix of these rows, but for zeros,
-and a side of rows x outputs. Dense layers give their part from inner products of what goes in and of Jacobians by what
-comes out; the gradients by other parameters (convolutions, normalisations) are written out.
+The loss-weighted Gram matrix has the eigenvalues of the generalised Gauss-Newton matrix of these rows, except for
+zeros, and a side of rows x outputs. Dense layers give their part from inner products of what goes in and of Jacobians
+by what comes out; the gradients by other parameters (convolutions, normalisations) are written out.
 """
 
 from typing import Literal, NamedTuple
@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
 import scipy.sparse.linalg
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int, PyTree
 
 import plastax_diagnostics as pd
@@ -63,7 +64,7 @@ class GramMatrix(NamedTuple):
         if size < 3:
             return float(np.linalg.eigvalsh(self.matrix)[-1])
         start = np.cos(np.arange(size))  # Any fixed vector that is no eigenvector by construction.
-        return float(scipy.sparse.linalg.eigsh(self.matrix, k=1, v0=start, tol=1e-6, return_eigenvectors=False)[0])
+        return float(scipy.sparse.linalg.eigsh(self.matrix, k=1, v0=start, return_eigenvectors=False)[0])
 
     @property
     def trace(self) -> float:
@@ -94,15 +95,15 @@ def gram_matrix(model: Outputs, weighting: Weighting, params: PyTree, inputs: Fl
     The matrix, of side rows x outputs.
     """
     with jax.enable_x64(True):
-        wide = _cast((model, params, inputs), jnp.float64)
-        matrix, roots, found = _dense_part(*wide, weighting)
+        wide_model, wide_params, wide_inputs = _cast((model, params, inputs), jnp.float64)
+        matrix, roots, found = _dense_part(wide_model, wide_params, wide_inputs, weighting)
         matrix = np.array(matrix)
         rest = _rest(params, found)
         size = sum(leaf.size for leaf in jax.tree.leaves(rest))
         if size:
-            if size * 8 * len(matrix) > MEMORY:
-                wide = _cast(wide, jnp.float32)
-            matrix += _rest_part(*wide, _cast(roots, jax.tree.leaves(wide[1])[0].dtype), rest, size)
+            dtype = jnp.float64 if size * 8 * len(matrix) <= MEMORY else jnp.float32
+            of_rest = _cast((wide_model, wide_params, wide_inputs, roots), dtype)
+            matrix += _rest_part(of_rest, rest, size)
     return GramMatrix(matrix / inputs.shape[0], inputs.shape[0])
 
 
@@ -114,9 +115,10 @@ def count_above(matrix: Float[np.ndarray, "size size"], eps: float) -> int:
     if not np.isfinite(matrix).all():
         raise ValueError("the Gram matrix holds NaN or infinity: a network that has diverged has no curvature")
     size = len(matrix)
-    work, _ = scipy.linalg.lapack.dsytrf_lwork(size, lower=1)
+    factorise, ask = scipy.linalg.get_lapack_funcs(("sytrf", "sytrf_lwork"), (matrix,))
+    work, _ = ask(size, lower=1)
     shifted = np.asfortranarray(matrix - eps * np.eye(size))
-    factors, pivots, _ = scipy.linalg.lapack.dsytrf(shifted, lower=1, lwork=int(work), overwrite_a=1)
+    factors, pivots, _ = factorise(shifted, lower=1, lwork=int(work), overwrite_a=1)
     # D has blocks of one, and of two where two pivots in a row are negative: of these one eigenvalue is positive.
     paired = pivots < 0
     return int(np.sum(np.diag(factors)[~paired] > 0) + np.sum(paired) // 2)
@@ -155,8 +157,9 @@ def _rest(params: PyTree, found: dict[str, int]) -> PyTree:
     return jax.tree_util.tree_map_with_path(lambda path, leaf: leaf if is_rest(path, leaf) else None, params)
 
 
-def _rest_part(model, params, inputs, roots, rest, size: int) -> np.ndarray:
+def _rest_part(of_rest: PyTree, rest: PyTree, size: int) -> np.ndarray:
     """Inner products of gradients by the rest of the parameters, a block of gradients at a time."""
+    model, params, inputs, roots = of_rest
     rows, outputs = roots.shape[:2]
     which = jax.tree.map(lambda leaf: leaf is not None, rest, is_leaf=lambda leaf: leaf is None)
     total = rows * outputs
@@ -187,7 +190,7 @@ def _gradients(model, params, which, inputs, cotangents):
     def one(pair):
         row, cotangent = pair
         gradient = jax.grad(lambda chosen: model(eqx.combine(chosen, others), row[None])[0] @ cotangent)(chosen)
-        return jax.flatten_util.ravel_pytree(gradient)[0]
+        return ravel_pytree(gradient)[0]
 
     return jax.lax.map(one, (inputs, cotangents), batch_size=min(len(cotangents), 50))
 
