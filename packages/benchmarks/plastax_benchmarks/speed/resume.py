@@ -33,15 +33,15 @@ class Kill(NamedTuple):
 
 
 class Command(NamedTuple):
-    """What to run, but for the folder."""
+    """What to run, but for the folder: a program that takes `--out`, and how many lines of metrics a task has."""
 
-    arguments: tuple[str, ...]
+    words: tuple[str, ...]
     seeds: int
 
     def start(self, folder: Path, log) -> subprocess.Popen:
         """Starts it, in a process group of its own and with an own cache of compiled programs."""
         return subprocess.Popen(
-            [sys.executable, "-m", "plastax_benchmarks.cli", "run", *self.arguments, "--out", str(folder)],
+            [sys.executable, *self.words, "--out", str(folder)],
             env=os.environ | {"JAX_COMPILATION_CACHE_DIR": str(folder.with_name(folder.name + "-programs"))},
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -52,6 +52,16 @@ class Command(NamedTuple):
         """Tasks whose lines are in the metrics."""
         path = folder / "metrics.jsonl"
         return path.read_bytes().count(b"\n") // self.seeds if path.exists() else 0
+
+
+def plastax_run(method: str, tasks: int, diagnose_every: int) -> Command:
+    """A run of a second or two, beside what it takes to start."""
+    words = (
+        *("-m", "plastax_benchmarks.cli", "run", "permuted-mnist", "--method", method, "--seeds", "2"),
+        *("--num-tasks", str(tasks), "--train-size", "500", "--width", "20", "--eval-size", "200"),
+        *("--diagnose-every", str(diagnose_every), "--diagnose-size", "50"),
+    )
+    return Command(words, seeds=2)
 
 
 def run_through(command: Command, folder: Path, log) -> tuple[float, float]:
@@ -99,10 +109,10 @@ def _wait(
     moment: str, process: subprocess.Popen, folder: Path, draw: random.Random, startup: float, per_task: float
 ) -> bool:
     """Waits for a moment to kill at. False if the process has ended before."""
-    if moment == "start":
-        return _wait_for(lambda: False, process, draw.uniform(0, startup))
-    # Some tasks must be saved first, or the run would never come to its end.
+    # A few more tasks must be saved first, or the run would never come to its end; and no more, or it would too soon.
     goal = _saved(folder) + draw.randint(1, 3)
+    if moment == "start":
+        return _wait_for(lambda: _saved(folder) >= goal, process, draw.uniform(0, startup))
     if not _wait_for(lambda: _saved(folder) >= goal, process):
         return False
     if moment == "task":
@@ -192,22 +202,14 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, help="folder for both runs; a temporary one by default")
     options = parser.parse_args(arguments)
     tasks = options.tasks or 4 * options.kills + 4
-    command = Command(
-        (
-            "permuted-mnist",
-            *("--method", options.method, "--num-tasks", str(tasks), "--seeds", "2"),
-            *("--train-size", "500", "--width", "20", "--eval-size", "200"),
-            *("--diagnose-every", str(options.diagnose_every), "--diagnose-size", "50"),
-        ),
-        seeds=2,
-    )
+    command = plastax_run(options.method, tasks, options.diagnose_every)
     with contextlib.ExitStack() as stack:
         out = options.out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="plastax-resume-")))
         out.mkdir(parents=True, exist_ok=True)
         quiet, killed = out / "undisturbed", out / "killed"
         if quiet.exists() or killed.exists():
             raise ValueError(f"{out} holds runs already: choose an empty folder (--out)")
-        print("plastax run " + " ".join(command.arguments), flush=True)
+        print(" ".join(command.words), flush=True)
         with _log(quiet).open("wb") as log:
             startup, per_task = run_through(command, quiet, log)
         print(f"undisturbed: {startup:.1f} s to the first task's metrics, then {per_task:.2f} s for each", flush=True)

@@ -91,40 +91,44 @@ def of_step(settings: Settings, steps: int, convolution: str, *, scanned: bool) 
     return train
 
 
+def measure(settings: Settings, steps: int, rounds: int) -> dict[str, list[float]]:
+    """Seconds of a step in every round, by name."""
+    if steps < settings.block or steps % settings.block:
+        raise ValueError(f"--steps must be a multiple of {settings.block}, got {steps}")
+    few = 2  # XLA's convolutions in a scan are too slow for all steps.
+    seconds = interleaved(
+        {
+            RUNNER: of_runner(settings, steps),
+            LOOP: of_step(settings, steps, "patches", scanned=False),
+            "xla, outside a scan": of_step(settings, steps, "xla", scanned=False),
+            SLOW: of_step(settings, few, "xla", scanned=True),
+        },
+        rounds=rounds,
+    )
+    return {name: [each / (few if name == SLOW else steps) for each in times] for name, times in seconds.items()}
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Prints a table for each network."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--presets", nargs="+", default=["paper", "laptop"], choices=["paper", "laptop"])
     parser.add_argument("--steps", type=int, default=10, help="steps in a row, a multiple of 10")
     parser.add_argument("--rounds", type=int, default=5, help="rounds to take medians over")
+    parser.add_argument("--channels", type=int, nargs=3, help="of the convolutions, instead of the preset's")
     options = parser.parse_args(arguments)
     for preset in options.presets:
-        settings = settings_for(
-            "continual-imagenet", preset, "bp", batch_size=BATCH, epochs=1, train_size=None, test_size=None
-        )
-        if options.steps < settings.block or options.steps % settings.block:
-            raise ValueError(f"--steps must be a multiple of {settings.block}, got {options.steps}")
-        few = 2  # XLA's convolutions in a scan are too slow for all steps.
+        own = {} if options.channels is None else {"channels": tuple(options.channels)}
+        sizes = {"batch_size": BATCH, "epochs": 1, "train_size": None, "test_size": None}
+        settings = settings_for("continual-imagenet", preset, "bp", **sizes, **own)
         before = os.getloadavg()[0]
-        seconds = interleaved(
-            {
-                RUNNER: of_runner(settings, options.steps),
-                LOOP: of_step(settings, options.steps, "patches", scanned=False),
-                "xla, outside a scan": of_step(settings, options.steps, "xla", scanned=False),
-                SLOW: of_step(settings, few, "xla", scanned=True),
-            },
-            rounds=options.rounds,
-        )
-        per_step = {
-            name: [each / (few if name == SLOW else options.steps) for each in times] for name, times in seconds.items()
-        }
+        seconds = measure(settings, options.steps, options.rounds)
         print(
             f"ConvNet of preset {preset} (channels {settings.channels}), batch {BATCH}: medians of {options.rounds} "
             f"rounds; load {before:.1f} before and {os.getloadavg()[0]:.1f} after on {os.cpu_count()} cores"
         )
         print(f"{'':26}{'ms per step':>12}{'x runner':>10}")
-        for name, times in per_step.items():
-            print(f"{name:26}{1e3 * np.median(times):12.1f}{ratio(per_step, name, RUNNER):10.2f}")
+        for name, times in seconds.items():
+            print(f"{name:26}{1e3 * np.median(times):12.1f}{ratio(seconds, name, RUNNER):10.2f}")
 
 
 if __name__ == "__main__":
