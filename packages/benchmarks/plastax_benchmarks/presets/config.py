@@ -103,12 +103,26 @@ class Settings:
         0, "Spectra and plasticity reports at the start and the end of every so many tasks; 0 for never."
     )
     diagnose_size: int = setting(2000, "Rows for spectra and reports, or all there are.")
+    epsilon_rank_every: int = setting(
+        0,
+        "Exact epsilon-rank of the GGN at every so many task switches, on held-out rows of the new task; 0 for never.",
+    )
+    epsilon_rank_rows: int = setting(200, "Rows for it; rows times outputs must be at most 3000.")
     checkpoint_every: int = setting(1, "Tasks between checkpoints.")
 
     def __post_init__(self):
         check_method(self.method)
         counts = ("seeds", "num_tasks", "epochs", "batch_size", "classes_per_task", "eval_size", "diagnose_size")
-        counts += ("checkpoint_every", "width", "depth", "er_interval", "er_steps", "train_size", "test_size")
+        counts += (
+            "checkpoint_every",
+            "epsilon_rank_rows",
+            "width",
+            "depth",
+            "er_interval",
+            "er_steps",
+            "train_size",
+            "test_size",
+        )
         for name in counts:
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -117,7 +131,7 @@ class Settings:
             value = getattr(self, name)
             if value is not None and not (math.isfinite(value) and value > 0):
                 raise ValueError(f"{flag(name)} must be above 0, got {value}")
-        for name, low, high in (("momentum", 0, 1), ("seed", 0, math.inf), ("diagnose_every", 0, math.inf)):
+        for name, low, high in _RANGES:
             value = getattr(self, name)
             if not low <= value < high:
                 raise ValueError(f"{flag(name)} must be at least {low} and below {high}, got {value}")
@@ -149,6 +163,14 @@ class Settings:
         """Settings from `as_json`, with some replaced."""
         given = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
         return cls(**{**given, **others})
+
+
+_RANGES = (
+    ("momentum", 0, 1),
+    ("seed", 0, math.inf),
+    ("diagnose_every", 0, math.inf),
+    ("epsilon_rank_every", 0, math.inf),
+)
 
 
 def flag(name: str) -> str:

@@ -22,9 +22,9 @@ from ..presets.config import Settings
 from ..problems.load import load_problem
 from ..runs import RunFolder, RunStopped, open_run
 from .cache import keep_compiled_programs
-from .diagnose import diagnose
+from .diagnose import diagnose, epsilon_rank_at
 from .evaluate import Evaluation
-from .learner import Learner, Trainer
+from .learner import Keys, Learner, Trainer
 from .pace import Pace
 from .programs import Member, Programs
 from .progress import progress_bar
@@ -134,6 +134,9 @@ class _Loop:
             learner = self.programs.init(number)
         diagnosed = settings.diagnose_every and number % settings.diagnose_every == 0
         diagnoses = self._diagnose(learner, number, "start") if diagnosed else []
+        every = settings.epsilon_rank_every
+        if every and number > 0 and (number - 1) % every == 0:
+            diagnoses += self._epsilon_ranks(learner, number)
         learner, totals = self._train(learner, number, steps, advance)
         trained = time.perf_counter()
         found = self.programs.evaluate(learner, number)
@@ -200,13 +203,27 @@ class _Loop:
         """Spectra and reports of all members, written to files; what is short enough comes back as lines."""
         lines = []
         for i, member in enumerate(self.members):
-            own, keys = jax.tree.map(lambda leaf, i=i: leaf[i], (learner, self.programs.members.keys))
+            own, keys = self._member(learner, i)
             for rows, line, report in diagnose(self.trainer, own, keys, self.programs.data, number):
                 names = {"task": number, "seed": member.seed, **member.strengths, "when": when, "rows": rows}
                 lines.append(names | line)
                 swept = "".join(f"-{name}-{value:g}" for name, value in member.strengths.items())
                 self.folder.write(f"reports/task{number:05}-seed{member.seed}{swept}-{when}-{rows}.json", report)
         return lines
+
+    def _epsilon_ranks(self, learner: Learner, number: int) -> list[dict[str, Any]]:
+        """A line for each member: how much curvature it has for the task that is about to begin."""
+        lines = []
+        for i, member in enumerate(self.members):
+            own, keys = self._member(learner, i)
+            rows = self.settings.epsilon_rank_rows
+            count, eps = epsilon_rank_at(self.trainer, own, keys, self.programs.data, number, rows=rows)
+            names = {"task": number, "seed": member.seed, **member.strengths, "when": "start", "rows": "held_out"}
+            lines.append(names | {"samples": rows, "eps": eps, "epsilon_rank": count})
+        return lines
+
+    def _member(self, learner: Learner, i: int) -> tuple[Learner, Keys]:
+        return jax.tree.map(lambda leaf: leaf[i], (learner, self.programs.members.keys))
 
     def _check_finite(self, rows: list[dict[str, Any]]) -> None:
         """Stops the run before anything that is not a number is written."""
