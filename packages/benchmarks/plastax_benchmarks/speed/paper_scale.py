@@ -1,7 +1,7 @@
 """A few steps at the paper's scale: shapes, masks and memory of presets that nobody wants to wait for on a CPU.
 
-Run with `plastax bench paper-scale`. Images are noise of the right shape, so nothing is to be downloaded; each problem is
-trained for one block of steps (up to an effective-rank step) in a process of its own, and evaluated on held-out rows.
+Run with `plastax bench paper-scale`. Images are noise of the right shape, so nothing is to be downloaded; each problem
+is trained for two blocks of steps, up to effective-rank steps, in a process of its own, and evaluated on held-out rows.
 """
 
 import argparse
