@@ -55,7 +55,9 @@ def plain_loop(settings, seed, tasks):
     for number in range(tasks):
         task = problem.task(data, keys.stream, jnp.asarray(number))
         orders = np.asarray(epoch_orders(jax.random.fold_in(keys.order, number), task.train, settings.epochs))
-        opt_state, total, steps = plastax.restart_windows(opt_state), 0.0, 0
+        total, steps = 0.0, 0
+        if settings.er_learning_rate is not None:
+            opt_state = plastax.restart_windows(opt_state)
         for order in orders:
             for i in range(int(task.train.count) // settings.batch_size):
                 rows = jnp.asarray(order[i * settings.batch_size : (i + 1) * settings.batch_size])
@@ -131,13 +133,11 @@ def test_swept_settings_are_those_of_each_member():
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_learns_and_is_another_one(method):
-    settings = toy_settings("permuted-mnist", method, epochs=4)
-    _, programs = toy_programs(settings)
-    learner, totals = train_task(programs, programs.init(0), 0)
-    found = programs.evaluate(learner, 0)
+    trainer, programs = toy_programs(toy_settings("permuted-mnist", method, epochs=10, seeds=1))
+    learner, totals = programs.train(programs.init(0), programs.nothing(), 0, 0, 12)
     # Ten classes: guessing gives 0.1.
-    assert np.all(found.train_accuracy > 0.3)
-    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((totals, found)))
+    assert totals.correct[0] / (12 * trainer.settings.block) > 0.25
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(learner.params))
 
 
 def test_annealing_ends_with_steps_of_no_size():

@@ -56,13 +56,13 @@ def try_problem(problem: str, method: str) -> str:
     first = time.perf_counter()
     learner, totals = jax.block_until_ready(programs.train(learner, totals, 0, 1, 2))
     second = time.perf_counter()
-    found = jax.tree.map(lambda leaf: float(leaf[0]), programs.evaluate(learner, 0))
-    if not np.isfinite(jax.tree.leaves((totals, found))).all():
-        raise FloatingPointError(f"{problem} with {method}: {totals}, {found}")
+    found = jax.tree.map(lambda leaf: float(leaf[0]), (totals, programs.evaluate(learner, 0)))
+    if not np.isfinite(jax.tree.leaves(found)).all():
+        raise FloatingPointError(f"{problem} with {method}: {found}")
     steps, peak = settings.block, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     return (
         f"{problem:20} {method:8} {parameters:>11,} {steps:>6} {1e3 * (second - first) / steps:>9.1f} ms "
-        f"{first - begin:>7.1f} s {peak:>7.2f} GiB {float(totals.loss[0]) / (2 * steps):>7.3f}"
+        f"{first - begin:>7.1f} s {peak:>7.2f} GiB {found[0].loss / (2 * steps):>7.3f}"
     )
 
 
