@@ -56,7 +56,7 @@ def test_steps_are_those_of_plain_sgd(sizes, steps, decay):
         for a, b in itertools.pairwise(sizes)
     )
     inputs, labels = draw.normal(size=(steps, sizes[0])).astype(np.float32), draw.integers(0, sizes[-1], steps)
-    take = jax.jit(lambda *given: rank_one.take_steps(*given, of_outputs, 0.05, decay))
+    take = jax.jit(lambda layers, x, y: rank_one.take_steps(layers, x, y, of_outputs, 0.05, decay))
     found, loss, correct = take(layers, jnp.asarray(inputs), jnp.asarray(labels, jnp.int32))
     expected, expected_loss, expected_correct = numpy_steps(layers, inputs, labels, 0.05, decay)
     for layer, (kernel, bias) in zip(found, expected, strict=True):

@@ -76,7 +76,8 @@ def take_steps(
 
     def block(carry, examples):
         layers, loss, correct = carry
-        layers, more_loss, more_correct = _block(layers, *examples, of_outputs, rate, decay)
+        inputs, targets = examples
+        layers, more_loss, more_correct = _block(layers, inputs, targets, of_outputs, rate, decay)
         return (layers, loss + more_loss, correct + more_correct), None
 
     split = jax.tree.map(lambda leaf: leaf.reshape(count // size, size, *leaf.shape[1:]), (inputs, targets))
