@@ -40,7 +40,7 @@ def test_methods_are_timed_over_whole_blocks(steps):
 
 
 def test_steps_in_a_scan_are_compared_with_steps_outside(monkeypatch, capsys):
-    text = bench(monkeypatch, capsys, "scan", "--presets", "laptop", "--channels", "2", "2", "2", "--rounds", "1")
+    text = bench(monkeypatch, capsys, "scan", "--presets", "laptop", "--channels", "2", "--rounds", "1")
     assert row(text, scan.RUNNER)[1] == 1.0
     milliseconds, ratio = row(text, scan.LOOP)
     assert ratio == pytest.approx(milliseconds / row(text, scan.RUNNER)[0], rel=0.02, abs=0.02)

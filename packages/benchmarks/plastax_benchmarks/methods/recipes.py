@@ -16,6 +16,8 @@ from ..presets.config import Settings
 Strengths = Mapping[str, float | jax.Array]
 """Settings that may be traced, by name: those of a sweep."""
 
+Network = MLP | ConvNet | GatedLinear | ResNet18
+
 
 def make_network(settings: Settings, input_shape: tuple[int, ...], outputs: int, key: PRNGKeyArray):
     """The network of a run: LayerNorm and CReLU are options of a network, and belong to a method."""
@@ -50,7 +52,7 @@ def make_network(settings: Settings, input_shape: tuple[int, ...], outputs: int,
 
 
 def make_optimizer(
-    settings: Settings, strengths: Strengths, network: MLP | ConvNet | ResNet18 | GatedLinear, key: PRNGKeyArray
+    settings: Settings, strengths: Strengths, network: Network, key: PRNGKeyArray
 ) -> optax.GradientTransformationExtraArgs:
     """The transformations of a method. The effective-rank step is not among them: the training loop takes it.
 

@@ -114,10 +114,12 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--presets", nargs="+", default=["paper", "laptop"], choices=["paper", "laptop"])
     parser.add_argument("--steps", type=int, default=10, help="steps in a row, a multiple of 10")
     parser.add_argument("--rounds", type=int, default=5, help="rounds to take medians over")
-    parser.add_argument("--channels", type=int, nargs=3, help="of the convolutions, instead of the preset's")
+    parser.add_argument("--channels", type=int, nargs="+", help="of 3 x 3 convolutions, instead of the preset's")
     options = parser.parse_args(arguments)
     for preset in options.presets:
-        own = {} if options.channels is None else {"channels": tuple(options.channels)}
+        own = {}
+        if options.channels is not None:
+            own = {"channels": tuple(options.channels), "kernel_sizes": (3,) * len(options.channels)}
         sizes = {"batch_size": BATCH, "epochs": 1, "train_size": None, "test_size": None}
         settings = settings_for("continual-imagenet", preset, "bp", **sizes, **own)
         before = os.getloadavg()[0]
