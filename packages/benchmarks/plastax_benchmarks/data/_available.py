@@ -1,0 +1,55 @@
+"""What data is there, at the cost of reading a few headers."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+from ._digits import SOURCE, digits_summary
+from ._images import KINDS, NAMES, DataError
+from ._search import find, folder, ways_to_get
+from ._sources import Summary
+
+
+class Availability(NamedTuple):
+    """One data set: `status` is "ready", "missing" or "broken"; `help` says what is wrong and what to do."""
+
+    name: str
+    status: str
+    source: str
+    count: Summary | None
+    image_shape: tuple[int, ...]
+    help: tuple[str, ...]
+
+
+def available(data_dir: str | Path | None = None) -> list[Availability]:
+    """Every data set, where it comes from and how large it is; never an error for a broken file."""
+    return [_look(name, folder(data_dir)) for name in NAMES]
+
+
+def _look(name: str, data_dir: Path) -> Availability:
+    shape = KINDS[name].image_shape
+    if name == "digits":
+        if (count := digits_summary()) is None:
+            return Availability(name, "missing", "", None, shape, ('pip install "plastax[benchmarks]"',))
+        return Availability(name, "ready", SOURCE, count, shape, ())
+    source = None
+    try:
+        source = find(name, data_dir)
+        if source is None:
+            return Availability(name, "missing", "", None, shape, tuple(ways_to_get(name, data_dir)))
+        return Availability(name, "ready", str(source.path), source.summary(name), shape, ())
+    except (DataError, OSError) as error:
+        path = str(data_dir if source is None else source.path)
+        return Availability(name, "broken", path, None, shape, (str(error),))
+
+
+def describe(rows: list[Availability]) -> str:
+    """The rows as text, with what can be done about those that are not ready."""
+    lines = []
+    for row in rows:
+        what = row.source
+        if row.count is not None:
+            size = "x".join(map(str, row.image_shape))
+            what = f"{row.count.train} training and {row.count.test} held-out images of {size} from {row.source}"
+        lines.append(f"{row.name:12}{row.status:9}{what}".rstrip())
+        lines += [f"{'':21}- {way}" for way in row.help]
+    return "\n".join(lines)

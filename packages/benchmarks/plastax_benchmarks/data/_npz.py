@@ -1,0 +1,102 @@
+"""Data sets in one `.npz` file: the way to bring your own, with nothing but numpy."""
+
+import zipfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ._images import DataError, Header, Images, Selection, Split, check_headers, check_split, chosen, images_of
+from ._sources import Summary
+
+
+KEYS = ("train_images", "train_labels", "test_images", "test_labels")
+KERAS_KEYS = ("x_train", "y_train", "x_test", "y_test")
+UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError, KeyError)
+
+
+@dataclass(frozen=True)
+class Npz:
+    """An `.npz` file with images and labels of both splits."""
+
+    path: Path
+
+    @staticmethod
+    def place(name: str, data_dir: Path) -> Path:
+        """Where the file is looked for."""
+        return data_dir / f"{name}.npz"
+
+    def summary(self, name: str) -> Summary:
+        """Counts and shapes, from the headers of the arrays alone."""
+        try:
+            with zipfile.ZipFile(self.path) as archive:
+                members = [member.removesuffix(".npy") for member in archive.namelist()]
+                keys = _keys(self.path, members)
+                headers = [_header(archive, key) for key in keys]
+        except DataError:
+            raise
+        except UNREADABLE as error:
+            raise _unreadable(self.path, error) from error
+        for split in (0, 2):
+            check_headers(name, f"{self.path}, {keys[split]} and {keys[split + 1]}", *headers[split : split + 2])
+        return Summary(headers[0].shape[0], headers[2].shape[0])
+
+    def read(self, name: str, selection: Selection) -> Images:
+        """The whole file, checked; then what was selected of it."""
+        splits = []
+        keys, arrays = _arrays(self.path)
+        for start, per_class in ((0, selection.per_class), (2, None)):
+            split = Split(*arrays[start : start + 2])
+            check_split(name, f"{self.path}, {keys[start]} and {keys[start + 1]}", split)
+            rows = chosen(split.labels, selection.classes, per_class)
+            splits.append(split if rows.size == split.labels.size else Split(split.images[rows], split.labels[rows]))
+        return images_of(name, str(self.path), *splits)
+
+
+def _arrays(path: Path) -> tuple[tuple[str, ...], list[np.ndarray]]:
+    # numpy leaves the file open if the archive turns out to be broken, so it is opened here.
+    try:
+        with path.open("rb") as file:
+            archive = np.load(file, allow_pickle=False)
+            if isinstance(archive, np.ndarray):
+                raise DataError(
+                    f"{path} holds one bare array. Write it with numpy.savez and the keys {', '.join(KEYS)}"
+                )
+            keys = _keys(path, list(archive.files))
+            return keys, [archive[key] for key in keys]
+    except DataError:
+        raise
+    except UNREADABLE as error:
+        raise _unreadable(path, error) from error
+
+
+def _keys(path: Path, present: list[str]) -> tuple[str, ...]:
+    """The spelling that the file uses."""
+    keys = max((KEYS, KERAS_KEYS), key=lambda spelling: len(set(spelling) & set(present)))
+    missing = [key for key in keys if key not in present]
+    if missing:
+        raise DataError(
+            f"{path} has no {', '.join(missing)}, only {', '.join(present) or 'nothing'}. "
+            f"Write it with numpy.savez and the keys {', '.join(KEYS)}"
+        )
+    return keys
+
+
+def _header(archive: zipfile.ZipFile, key: str) -> Header:
+    with archive.open(f"{key}.npy") as member:
+        version = np.lib.format.read_magic(member)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read(member)
+    return Header(shape, dtype)
+
+
+def _unreadable(path: Path, error: BaseException) -> DataError:
+    if "pickle" in str(error) and zipfile.is_zipfile(path):
+        return DataError(
+            f"{path} holds Python objects, which are not loaded because they can run code. "
+            "Write plain arrays: uint8 images and integer labels"
+        )
+    return DataError(
+        f"{path} cannot be read: it is truncated, corrupt or no .npz ({error}). Get it again, or remove it"
+    )

@@ -1,0 +1,69 @@
+"""`plastax report`: tables and a figure from runs that are finished or still going."""
+
+from pathlib import Path
+
+
+def report(runs: list[Path], /, out: Path | None = None, markdown: bool = False, smooth: int | None = None) -> None:
+    """Compare runs: who stays able to learn, and what state the networks are left in.
+
+    Args:
+        runs: run folders, or folders with run folders below them.
+        out: folder for `report.md`, `report.json` and `report.png`; without it, tables are only printed.
+        markdown: print Markdown in place of tables for the terminal.
+        smooth: tasks in the figure's running mean; by default 1 up to 100 tasks, else a fiftieth of them.
+
+    """
+    from rich.console import Console
+
+    from .group import group_runs
+    from .numbers import summarise
+    from .read import find_runs, read_run
+    from .table import as_markdown, as_rich, legend, sections
+
+    try:
+        if not runs:
+            raise ValueError("name at least one run folder, or a folder with runs below it")
+        if smooth is not None and smooth < 1:
+            raise ValueError(f"smooth must be at least 1, got {smooth}")
+        groups, left_out = group_runs(read_run(path) for path in find_runs(runs))
+        if not groups:
+            raise ValueError("nothing to report: " + "; ".join(left_out))
+        summaries = [summarise(group) for group in groups]
+    except (ValueError, OSError) as error:
+        raise SystemExit(f"plastax report: {error}") from error
+
+    console, pages = Console(), []
+    for summary in summaries:
+        tables = sections(summary)
+        notes = [f"Note: {note}." for note in summary["notes"]]
+        pages.append("\n".join([*map(as_markdown, tables), legend(summary), *(f"\n{note}" for note in notes), ""]))
+        if not markdown:
+            for table in tables:
+                console.print(as_rich(table))
+            console.print(legend(summary), *notes, sep="\n", markup=False, highlight=False)
+    rest = [f"Note: {note}." for note in left_out]
+    text = "\n".join([*pages, *rest]).rstrip() + "\n"
+    if markdown:
+        print(text, end="")
+    elif rest:
+        console.print(*rest, sep="\n", markup=False, highlight=False)
+    if out is not None:
+        _write(out, text, {"problems": summaries, "left_out": left_out})
+        from .figure import draw_groups
+
+        draw_groups(groups, out / "report.png", smooth)
+        # Not among the tables, so that Markdown can be piped on.
+        Console(stderr=True).print(
+            f"Written to {out}: report.md, report.json, report.png", markup=False, highlight=False
+        )
+
+
+def _write(out: Path, text: str, numbers: dict) -> None:
+    import json
+
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "report.md").write_text(text)
+        (out / "report.json").write_text(json.dumps(numbers, indent=2, allow_nan=False) + "\n")
+    except OSError as error:
+        raise SystemExit(f"plastax report: cannot write to {out}: {error}") from error

@@ -1,0 +1,258 @@
+"""The figure of a report: one row of panels for each problem, curves over tasks that are labelled where they end."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from .group import Group, Line, group_runs
+from .numbers import quantities
+from .read import read_run
+
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import SubFigure
+
+
+COLOURS = {
+    "bp": "#c44e52",
+    "l2": "#8c8c8c",
+    "er": "#dd8452",
+    "l2_er": "#2f5fa8",
+    "cbp": "#4fa65f",
+    "cbp_l2": "#1f6b3a",
+    "layernorm_l2": "#7d5fb2",
+    "spectral": "#8a6a4f",
+    "snp": "#e08fc4",
+    "snp_l2": "#a8328f",
+    "reset": "#111111",
+    "l2_init": "#52b3d9",
+    "redo": "#cfa72e",
+    "parseval": "#128c8c",
+    "wasserstein": "#97a617",
+    "crelu": "#5c2f14",
+}
+"""A method has the same colour in every figure."""
+
+STYLES = ("-", "--", ":", "-.")
+LABEL_SIZE = 7.5
+PANEL = (3.1, 2.9)
+LONGEST_LABEL = 16
+"""Longer labels stand beside the last panel only, so that the panels keep their width."""
+
+
+class Curve(NamedTuple):
+    """Values `[task, seed]` of one line of a group."""
+
+    line: Line
+    tasks: np.ndarray
+    values: np.ndarray
+
+
+class Panel(NamedTuple):
+    """What stands in one pair of axes. The new network on the same tasks is shown beside a method that is alone."""
+
+    title: str
+    curves: list[Curve]
+    fresh: Curve | None = None
+
+
+def draw(runs: Sequence[Path], path: Path, smooth: int | None = None) -> None:
+    """Draws run folders into one figure.
+
+    **Arguments:**
+
+    - `runs`: run folders; a single one gives the figure of that run.
+    - `path`: where the PNG goes.
+    - `smooth`: tasks in the running mean; by default 1 up to 100 tasks, else a fiftieth of them.
+    """
+    groups, left_out = group_runs(read_run(folder) for folder in runs)
+    if not groups:
+        raise ValueError("nothing to draw: " + "; ".join(left_out or ["no run was given"]))
+    draw_groups(groups, path, smooth)
+
+
+def draw_groups(groups: Sequence[Group], path: Path, smooth: int | None = None) -> None:
+    """Draws groups below each other, as `draw` does."""
+    # Without pyplot there is no global state, and a screen is not needed.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    rows = [(group, window, panels(group, window)) for group in groups for window in [_window(group, smooth)]]
+    longest = max(len(line.label) for group in groups for line in group.lines)
+    margin = 0.35 + 0.065 * longest
+    count = max(1, *(len(row[2]) for row in rows))
+    width = count * (PANEL[0] + (margin if longest <= LONGEST_LABEL else 0.0))
+    if longest > LONGEST_LABEL:
+        width += margin
+    most = max(len(group.lines) for group in groups)
+    height = max(PANEL[1], 0.14 * most + 0.9)
+    figure = Figure(figsize=(width, height * len(rows) + 0.1), layout=ConstrainedLayoutEngine(wspace=0.03))
+    FigureCanvasAgg(figure)
+    parts = figure.subfigures(len(rows), 1, squeeze=False)[:, 0]
+    for part, (group, window, contents) in zip(parts, rows, strict=True):
+        _draw_row(part, group, window, contents, every_panel=longest <= LONGEST_LABEL)
+    figure.savefig(path, dpi=150)
+
+
+def panels(group: Group, window: int = 1) -> list[Panel]:
+    """What there is to draw: how well tasks were learnt, dead units, effective rank, epsilon-rank."""
+    wanted = [(one.field, one.title, one.fresh) for one in quantities(group)[:1]]
+    wanted += [
+        ("dead_fraction", "share of dead units", None),
+        ("effective_rank", "effective rank, mean of layers", None),
+    ]
+
+    def smooth(line: Line, field: str) -> Curve:
+        return Curve(line, *running_mean(*line.series(field), window))
+
+    found = []
+    for field, title, fresh_field in wanted:
+        curves = [smooth(line, field) for line in group.lines]
+        fresh = smooth(group.lines[0], fresh_field) if fresh_field and len(group.lines) == 1 else None
+        fresh = fresh if fresh is not None and fresh.tasks.size else None
+        found.append(Panel(title, [curve for curve in curves if curve.tasks.size], fresh))
+    ranks = [_epsilon_rank_curve(line) for line in group.lines]
+    eps = {row.get("eps") for line in group.lines for row in line.diagnostics}
+    threshold = f" (eps {next(iter(eps)):g})" if len(eps) == 1 and None not in eps else ""
+    found.append(Panel(f"epsilon-rank at the start{threshold}", [curve for curve in ranks if curve.tasks.size]))
+    return [panel for panel in found if panel.curves]
+
+
+def running_mean(tasks: np.ndarray, values: np.ndarray, window: int) -> tuple[np.ndarray, np.ndarray]:
+    """The mean over `window` tasks in a row, at the middle one; as many ends are missing as have too few neighbours."""
+    window = min(window, len(tasks))
+    if window <= 1:
+        return tasks, values
+    smooth = np.stack([values[start : start + window].mean(0) for start in range(len(tasks) - window + 1)])
+    return tasks[(window - 1) // 2 :][: len(smooth)], smooth
+
+
+def apart(heights: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+    """Heights moved as little as needed to be at least `gap` apart, in the same order, between `low` and `high`."""
+    if not len(heights):
+        return []
+    gap = min(gap, (high - low) / max(1, len(heights) - 1))
+    order = np.argsort(heights, kind="stable")
+    # Neighbours that are too close form blocks, each around the mean of what its members ask for.
+    blocks: list[tuple[list[int], float]] = []
+    for index in order:
+        members, centre = [int(index)], float(heights[index])
+        while True:
+            half = gap * (len(members) - 1) / 2
+            centre = min(max(centre, low + half), high - half)
+            if not blocks or centre - half - (blocks[-1][1] + gap * (len(blocks[-1][0]) - 1) / 2) >= gap - 1e-12:
+                break
+            members = blocks.pop()[0] + members
+            centre = float(np.mean([heights[one] for one in members]))
+        blocks.append((members, centre))
+    placed = [0.0] * len(heights)
+    for members, centre in blocks:
+        for rank, member in enumerate(members):
+            placed[member] = centre + gap * (rank - (len(members) - 1) / 2)
+    return placed
+
+
+def _window(group: Group, smooth: int | None) -> int:
+    most = max(len(line.tasks) for line in group.lines)
+    return smooth if smooth is not None else 1 if most <= 100 else most // 50
+
+
+def _epsilon_rank_curve(line: Line) -> Curve:
+    ranks = line.epsilon_ranks()
+    common = sorted(set.intersection(*(set(tasks) for tasks in ranks.values())))
+    values = [[ranks[seed][task] for seed in line.seeds] for task in common]
+    return Curve(line, np.array(common, dtype=int), np.array(values, dtype=float).reshape(len(common), len(line.seeds)))
+
+
+def _draw_row(part: "SubFigure", group: Group, window: int, contents: Sequence[Panel], *, every_panel: bool) -> None:
+    seeds = sorted({len(line.seeds) for line in group.lines})
+    words = "one seed" if seeds == [1] else f"mean and range of {'-'.join(map(str, {seeds[0]: 0, seeds[-1]: 0}))} seeds"
+    if window > 1:
+        words += f", running mean over {window} {group.lines[0].unit}s"
+    single = f", {group.lines[0].label}" if len(group.lines) == 1 else ""
+    if not all(line.complete for line in group.lines):
+        words += ", not all complete"
+    part.suptitle(f"{group.problem}{single}: {words}", fontsize=10, x=0.01, ha="left", weight="bold")
+    if not contents:
+        part.text(0.5, 0.4, "nothing to draw", ha="center")
+        return
+    axes = part.subplots(1, len(contents), squeeze=False)[0]
+    for number, (axis, panel) in enumerate(zip(axes, contents, strict=True)):
+        labelled = len(group.lines) > 1 and (every_panel or number == len(contents) - 1)
+        _draw_panel(axis, panel, group, labelled=labelled)
+
+
+def _draw_panel(axis: "Axes", panel: Panel, group: Group, *, labelled: bool) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    band = 0.18 if len(panel.curves) <= 4 else 0.09
+    for curve in panel.curves:
+        colour, style = _look(curve.line)
+        few = "o" if len(curve.tasks) <= 12 else ""
+        mean = curve.values.mean(1)
+        axis.plot(curve.tasks, mean, lw=1.5, marker=few, ms=2.5, color=colour, ls=style)
+        if curve.values.shape[1] > 1 and curve.line.method != "reset":
+            low, high = curve.values.min(1), curve.values.max(1)
+            axis.fill_between(curve.tasks, low, high, color=colour, alpha=band, lw=0)
+    if panel.fresh is not None:
+        axis.plot(
+            panel.fresh.tasks, panel.fresh.values.mean(1), color="#111111", ls="--", lw=1.2, label="a new network"
+        )
+        axis.legend(frameon=False, fontsize=LABEL_SIZE)
+    axis.set_title(panel.title, fontsize=9, loc="left")
+    unit = "environment step" if group.lines[0].unit == "step" else "task"
+    axis.set_xlabel(unit, fontsize=8)
+    axis.tick_params(labelsize=7.5, color="#888888")
+    axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.spines[["left", "bottom"]].set_color("#888888")
+    axis.grid(axis="y", color="#e6e6e6", lw=0.6)
+    axis.set_axisbelow(True)
+    # All panels of a row have the same axis, also where smoothing or rare diagnoses leave out its ends.
+    first, last = min(line.tasks[0] for line in group.lines), max(line.tasks[-1] for line in group.lines)
+    axis.set_xlim((first, last) if last > first else (first - 0.5, first + 0.5))
+    axis.set_ylim(axis.get_ylim())
+    if labelled:
+        _label_ends(axis, panel.curves)
+
+
+def _label_ends(axis: "Axes", curves: Sequence[Curve]) -> None:
+    """Names beside the curves' ends, moved apart, each joined to its curve."""
+    (left, right), (bottom, top) = axis.get_xlim(), axis.get_ylim()
+    ends = [
+        ((curve.tasks[-1] - left) / (right - left), (curve.values[-1].mean() - bottom) / (top - bottom))
+        for curve in curves
+    ]
+    figure = axis.get_figure(root=True)
+    assert figure is not None
+    # Less than the figure's height is left for the axes; the rest is titles and ticks.
+    room = 0.72 * figure.get_size_inches()[1] / len(figure.subfigs)
+    heights = apart([end[1] for end in ends], gap=1.25 * LABEL_SIZE / 72 / room, low=0.0, high=1.0)
+    for curve, end, height in zip(curves, ends, heights, strict=True):
+        colour, _ = _look(curve.line)
+        axis.plot(
+            [end[0], 1.05], [end[1], height], transform=axis.transAxes, color=colour, lw=0.6, alpha=0.6, clip_on=False
+        )
+        axis.text(
+            1.07, height, curve.line.label, transform=axis.transAxes, color=colour, fontsize=LABEL_SIZE, va="center"
+        )
+
+
+def _look(line: Line) -> tuple[str, str]:
+    """Colour and line style."""
+    style = STYLES[line.variant % len(STYLES)]
+    if line.method == "reset" and line.variant == 0:
+        style = "--"  # the yardstick, not a contender
+    return COLOURS.get(line.method, _spare(line.method)), style
+
+
+def _spare(method: str) -> str:
+    """A colour for a method of somebody else's, the same in every figure."""
+    import colorsys
+
+    share = sum(ord(letter) * (7 + place) for place, letter in enumerate(method)) % 97 / 97
+    return "#" + "".join(f"{round(255 * part):02x}" for part in colorsys.hsv_to_rgb(share, 0.65, 0.6))

@@ -1,0 +1,191 @@
+"""Runs put together: a group for each problem, in it a line for each method, in it all seeds."""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .read import Run, flat
+
+
+MAY_DIFFER = {"seed", "seeds", "num_tasks", "total_steps", "out", "data_dir", "yardstick", "evaluate_previous"} | {
+    f"{what}_every" for what in ("checkpoint", "diagnose", "log")
+}
+"""Runs of one method that differ in nothing but these are one line: more seeds, or more tasks, of the same thing."""
+
+
+SHARED = ("dataset", "epochs", "batch_size", "train_size", "test_size", "classes_per_task", "change_every")
+SHARED += ("network", "width", "depth", "channels", "dense", "activation", "optimizer", "num_envs", "backend")
+"""Methods are only comparable where these agree."""
+
+ORDER = ("bp", "l2", "er", "l2_er", "cbp", "cbp_l2", "layernorm_l2", "spectral", "snp", "snp_l2")
+"""Methods of the paper come first and in this order, others after them as they were found, reset last."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """All seeds of one method with one configuration. Only tasks that every seed has finished are in `tasks`."""
+
+    method: str
+    label: str
+    variant: int
+    unit: str
+    runs: tuple[Run, ...]
+    seeds: tuple[int, ...]
+    tasks: tuple[int, ...]
+    planned: int | None
+    rows: dict[int, dict[int, dict[str, Any]]]
+    diagnostics: tuple[dict[str, Any], ...]
+
+    @property
+    def complete(self) -> bool:
+        """Whether every seed has finished as many tasks as were planned, as far as is known."""
+        return self.planned is None or len(self.tasks) >= self.planned
+
+    def series(self, metric: str) -> tuple[np.ndarray, np.ndarray]:
+        """The tasks for which every seed has a value, and the values as `[task, seed]`. Layers are averaged."""
+        values = {task: [_value(self.rows[seed][task].get(metric)) for seed in self.seeds] for task in self.tasks}
+        known = [task for task, row in values.items() if None not in row]
+        return np.array(known, dtype=int), np.array([values[task] for task in known], dtype=float).reshape(
+            len(known), len(self.seeds)
+        )
+
+    def epsilon_ranks(self, when: str = "start", rows: str = "held_out") -> dict[int, dict[int, float]]:
+        """Epsilon-ranks by seed and task, as measured at the start or end of tasks on held-out or training rows."""
+        found: dict[int, dict[int, float]] = {seed: {} for seed in self.seeds}
+        for row in self.diagnostics:
+            value, task, seed = _value(row.get("epsilon_rank")), row.get(self.unit), row.get("seed")
+            asked = row.get("when") == when and row.get("rows") == rows
+            if asked and value is not None and isinstance(task, int) and seed in found:
+                found[seed][task] = value
+        return found
+
+
+@dataclass(frozen=True)
+class Group:
+    """All lines of one problem, and what a reader must be told about them."""
+
+    problem: str
+    lines: tuple[Line, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def edge(self) -> int:
+        """How many tasks at either end the tables average over."""
+        return max(1, min(5, min(len(line.tasks) for line in self.lines) // 4))
+
+
+def group_runs(runs: Iterable[Run]) -> tuple[list[Group], list[str]]:
+    """Groups with at least one finished task, in the order of the runs, and notes on runs that were left out."""
+    problems: dict[str, list[Run]] = {}
+    left_out = []
+    for run in runs:
+        if run.metrics:
+            problems.setdefault(run.problem, []).append(run)
+        else:
+            left_out += run.notes
+    return [_group(problem, members) for problem, members in problems.items()], left_out
+
+
+def _group(problem: str, runs: Sequence[Run]) -> Group:
+    notes = [note for run in runs for note in run.notes]
+    units = {run.unit for run in runs}
+    if len(units) > 1:
+        raise ValueError(f"runs of {problem} count in tasks and in steps: report them apart")
+    by_method: dict[str, list[list[Run]]] = {}
+    for run in runs:
+        _join(by_method.setdefault(run.method, []), run)
+    places = {method: place for place, method in enumerate(ORDER)} | {"reset": len(ORDER) + 1}
+    lines = []
+    for method, clusters in sorted(by_method.items(), key=lambda item: places.get(item[0], len(ORDER))):
+        for variant, (cluster, label) in enumerate(zip(clusters, _labels(method, clusters), strict=True)):
+            lines.append(_line(method, label, variant, tuple(cluster), notes))
+    lines = [line for line in lines if line.tasks]
+    if not lines:
+        raise ValueError(f"no method of {problem} has a {runs[0].unit} that all its seeds have finished")
+    counts = {line.label: len(line.tasks) for line in lines}
+    if len(set(counts.values())) > 1:
+        listed = ", ".join(f"{label} {count}" for label, count in counts.items())
+        notes.append(f'lines differ in the number of {runs[0].unit}s, so their "last" ones are not the same: {listed}')
+    for name in SHARED:
+        values = {line.label: json.dumps(line.runs[0].config.get(name)) for line in lines}
+        if len(set(values.values())) > 1:
+            listed = ", ".join(f"{label} {value}" for label, value in values.items())
+            notes.append(f"lines differ in {name}, so they are not the same experiment: {listed}")
+    return Group(problem, tuple(lines), tuple(notes))
+
+
+def _join(clusters: list[list[Run]], run: Run) -> None:
+    for cluster in clusters:
+        taken = {seed for other in cluster for seed in other.metrics}
+        if _settings(cluster[0]) == _settings(run) and not taken & set(run.metrics):
+            return cluster.append(run)
+    clusters.append([run])
+
+
+def _settings(run: Run) -> dict[str, str]:
+    return {
+        name: json.dumps(value) for name, value in flat(run.config).items() if name.split(".")[-1] not in MAY_DIFFER
+    }
+
+
+def _labels(method: str, clusters: Sequence[Sequence[Run]]) -> list[str]:
+    """The method's name, followed by what tells it from other lines of the same method."""
+    if len(clusters) == 1:
+        return [method]
+    settings = [_settings(cluster[0]) for cluster in clusters]
+    names = sorted({name for one in settings for name in one if len({other.get(name) for other in settings}) > 1})
+    differences = [", ".join(f"{name}={one.get(name, '-')}" for name in names) for one in settings]
+    if len(set(differences)) < len(differences):
+        differences = [cluster[0].path.name for cluster in clusters]
+    if len(set(differences)) < len(differences):
+        differences = [str(cluster[0].path) for cluster in clusters]
+    return [f"{method} ({difference})" for difference in differences]
+
+
+def _line(method: str, label: str, variant: int, runs: tuple[Run, ...], notes: list[str]) -> Line:
+    unit = runs[0].unit
+    rows = {seed: tasks for run in runs for seed, tasks in sorted(run.metrics.items())}
+    common = sorted(set.intersection(*(set(tasks) for tasks in rows.values())))
+    counts = {seed: len(tasks) for seed, tasks in rows.items()}
+    if len(set(counts.values())) > 1 or len(common) < min(counts.values()):
+        listed = ", ".join(f"seed {seed} {count}" for seed, count in counts.items())
+        notes.append(
+            f"{label}: seeds differ in the {unit}s they finished ({listed}): only the {len(common)} in common count"
+        )
+    for run in runs:
+        wanted = run.config.get("seeds")
+        wanted = len(wanted) if isinstance(wanted, list) else wanted
+        if isinstance(wanted, int) and wanted > len(run.metrics):
+            notes.append(f"{label}: {len(run.metrics)} of {wanted} seeds in {run.path.name}")
+    plans = [run.config["num_tasks"] for run in runs if isinstance(run.config.get("num_tasks"), int)]
+    planned = max(plans) if plans and unit == "task" else None
+    line = Line(
+        method=method,
+        label=label,
+        variant=variant,
+        unit=unit,
+        runs=runs,
+        seeds=tuple(sorted(rows)),
+        tasks=tuple(common),
+        planned=planned,
+        rows=rows,
+        diagnostics=tuple(row for run in runs for row in run.diagnostics),
+    )
+    if not common:
+        notes.append(f"{label}: no {unit} that all its seeds have finished: left out")
+    elif not line.complete:
+        notes.append(f"{label}: incomplete, {len(common)} of {planned} {unit}s")
+    return line
+
+
+def _value(entry: Any) -> float | None:
+    """A number, the mean over layers of numbers, or nothing."""
+    if isinstance(entry, dict):
+        layers = [_value(value) for value in entry.values()]
+        return None if not layers or None in layers else float(np.mean(np.array(layers, dtype=float)))
+    if isinstance(entry, bool) or not isinstance(entry, int | float) or not np.isfinite(entry):
+        return None
+    return float(entry)

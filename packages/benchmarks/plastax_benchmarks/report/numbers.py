@@ -1,0 +1,197 @@
+"""What a report says in numbers: means over seeds with their spread, changes, gaps and rank correlations."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .group import Group, Line
+
+
+class Quantity(NamedTuple):
+    """Something that measures how well tasks were learnt: its field, its name and a new network's field."""
+
+    field: str
+    title: str
+    fresh: str
+
+
+ACCURACIES = (
+    Quantity("online_accuracy", "online accuracy", "fresh_online_accuracy"),
+    Quantity("test_accuracy", "test accuracy", "fresh_test_accuracy"),
+)
+LOSSES = (Quantity("loss", "loss", "fresh_loss"), Quantity("test_loss", "test loss", "fresh_test_loss"))
+RETURNS = (
+    Quantity("return", "return", "fresh_return"),
+    Quantity("episode_length", "episode length", "fresh_episode_length"),
+)
+STATE = ("dead_fraction", "dormant_fraction", "effective_rank", "weight_norm")
+
+
+def quantities(group: Group) -> tuple[Quantity, ...]:
+    """Returns where there are any, else accuracies, else (regression) losses."""
+
+    def present(choice: Sequence[Quantity]) -> tuple[Quantity, ...]:
+        return tuple(one for one in choice if any(line.series(one.field)[0].size for line in group.lines))
+
+    return present(RETURNS) or present(ACCURACIES) or present(LOSSES)
+
+
+def over_seeds(values: Sequence[float] | np.ndarray) -> dict[str, Any] | None:
+    """Mean, standard deviation over seeds (`None` for a single seed) and the values themselves."""
+    if not len(values):
+        return None
+    spread = float(np.std(values, ddof=1)) if len(values) > 1 else None
+    return {"mean": float(np.mean(values)), "spread": spread, "seeds": [float(value) for value in values]}
+
+
+def mean_interval(values: Sequence[float] | np.ndarray, level: float = 0.95) -> list[float] | None:
+    """Student's interval of the mean; `None` for a single seed, which says nothing about others."""
+    if len(values) < 2:
+        return None
+    from scipy.stats import t
+
+    half = t.ppf((1 + level) / 2, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values))
+    return [float(np.mean(values) - half), float(np.mean(values) + half)]
+
+
+def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float | None:
+    """Spearman's correlation; `None` for fewer than three pairs or where one side never changes."""
+    if len(first) < 3 or len(set(first)) == 1 or len(set(second)) == 1:
+        return None
+    from scipy.stats import spearmanr
+
+    result: Any = spearmanr(first, second)
+    return float(result.statistic)
+
+
+def summarise(group: Group) -> dict[str, Any]:
+    """All numbers of a group's tables, ready for JSON: what is not known is `None`, never NaN."""
+    chosen = quantities(group)
+    resets = [line for line in group.lines if line.method == "reset"]
+    notes = list(group.notes)
+    if len(resets) > 1:
+        notes.append(f"{len(resets)} reset lines: no gap to any of them is shown")
+    if not chosen:
+        notes.append("neither accuracies nor losses nor returns in metrics.jsonl")
+    lines = []
+    for line in group.lines:
+        lines.append(
+            {
+                "method": line.method,
+                "label": line.label,
+                "runs": [str(run.path) for run in line.runs],
+                "seeds": list(line.seeds),
+                "tasks": len(line.tasks),
+                "planned_tasks": line.planned,
+                "complete": line.complete,
+                "learning": {one.field: _learning(line, one, group.edge, resets) for one in chosen},
+                "end": {name: _at_the_end(line, name) for name in STATE},
+                "epsilon_rank": _epsilon_ranks(line, notes),
+                "rank_correlation": _correlation(line, chosen),
+            }
+        )
+    samples = {(row.get("eps"), row.get("samples")) for line in group.lines for row in line.diagnostics}
+    if len(samples) > 1:
+        listed = ", ".join(f"eps {eps} on {count} samples" for eps, count in sorted(samples, key=str))
+        notes.append(f"epsilon-ranks are not comparable: {listed}")
+    return {
+        "problem": group.problem,
+        "unit": group.lines[0].unit,
+        "edge": group.edge,
+        "quantities": {one.field: one.title for one in chosen},
+        "eps": next(iter(samples))[0] if len(samples) == 1 else None,
+        "lines": lines,
+        "notes": notes,
+    }
+
+
+def _learning(line: Line, quantity: Quantity, edge: int, resets: Sequence[Line]) -> dict[str, Any]:
+    _, values = line.series(quantity.field)
+    first, last = values[:edge].mean(0) if len(values) else [], values[-edge:].mean(0) if len(values) else []
+    # With fewer than two edges the first tasks are also the last, and a change would be zero by construction.
+    change = np.subtract(last, first) if len(values) >= 2 * edge else np.array([])
+    gaps, source = _gaps(line, quantity, resets)
+    return {
+        "first": over_seeds(first),
+        "last": over_seeds(last),
+        "change": over_seeds(change),
+        "change_interval": mean_interval(change),
+        "gap_first": over_seeds([float(np.mean(gap[:edge])) for gap in gaps]),
+        "gap_last": over_seeds([float(np.mean(gap[-edge:])) for gap in gaps]),
+        "gap_to": source,
+    }
+
+
+def _gaps(line: Line, quantity: Quantity, resets: Sequence[Line]) -> tuple[list[list[float]], str | None]:
+    """For each seed, its values minus those of a new network on the same tasks, and where those come from."""
+    tasks, values = line.series(quantity.field)
+    fresh_tasks, fresh = line.series(quantity.fresh)
+    if len(fresh_tasks):
+        mine = dict(zip(tasks, values, strict=True))
+        rows = [mine[task] - new for task, new in zip(fresh_tasks, fresh, strict=True) if task in mine]
+        return (np.array(rows).T.tolist(), "a new network in the same run") if rows else ([], None)
+    if line.method == "reset" or len(resets) != 1:
+        return [], None
+    reset = resets[0]
+    other_tasks, other = reset.series(quantity.field)
+    shared_tasks = np.intersect1d(tasks, other_tasks).tolist()
+    shared_seeds = [seed for seed in line.seeds if seed in reset.seeds]
+    mine, theirs = _by_task_and_seed(line, tasks, values), _by_task_and_seed(reset, other_tasks, other)
+    gaps = [[mine[task, seed] - theirs[task, seed] for task in shared_tasks] for seed in shared_seeds]
+    return (gaps, "the reset run") if gaps and shared_tasks else ([], None)
+
+
+def _by_task_and_seed(line: Line, tasks: np.ndarray, values: np.ndarray) -> Mapping[tuple[int, int], float]:
+    return {
+        (task, seed): value
+        for task, row in zip(tasks.tolist(), values.tolist(), strict=True)
+        for seed, value in zip(line.seeds, row, strict=True)
+    }
+
+
+def _at_the_end(line: Line, metric: str) -> dict[str, Any] | None:
+    _, values = line.series(metric)
+    return over_seeds(values[-1]) if len(values) else None
+
+
+def _epsilon_ranks(line: Line, notes: list[str]) -> dict[str, Any] | None:
+    """At the start of the first and of the last task that all seeds have diagnosed, on held-out rows."""
+    ranks = line.epsilon_ranks()
+    common = sorted(set.intersection(*(set(tasks) for tasks in ranks.values())))
+    if not common:
+        if line.diagnostics:
+            notes.append(f"{line.label}: no epsilon-rank at a task's start on held-out rows for all seeds")
+        return None
+    first, last = common[0], common[-1]
+    return {
+        "first_task": first,
+        "last_task": last,
+        "first": over_seeds([ranks[seed][first] for seed in line.seeds]),
+        "last": over_seeds([ranks[seed][last] for seed in line.seeds]),
+    }
+
+
+def _correlation(line: Line, chosen: Sequence[Quantity]) -> dict[str, Any] | None:
+    """Within each seed: epsilon-rank at a task's start against what was learnt at its end."""
+    field = chosen[-1].field if chosen else ""
+    if field not in ("test_accuracy", "test_loss"):
+        return None
+    ranks, seeds = line.epsilon_ranks(), {}
+    for seed in line.seeds:
+        pairs = [
+            (rank, float(line.rows[seed][task][field]))
+            for task, rank in sorted(ranks[seed].items())
+            if task in line.tasks and isinstance(line.rows[seed][task].get(field), int | float)
+        ]
+        seeds[seed] = rank_correlation([rank for rank, _ in pairs], [value for _, value in pairs])
+    known = [value for value in seeds.values() if value is not None]
+    if not known:
+        return None
+    return {
+        "with": field,
+        "mean": float(np.mean(known)),
+        "low": min(known),
+        "high": max(known),
+        "seeds": list(seeds.values()),
+    }

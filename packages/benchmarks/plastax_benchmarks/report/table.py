@@ -1,0 +1,158 @@
+"""The numbers of a report as tables, for the terminal and for Markdown."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+NOTHING = "-"
+
+
+class Section(NamedTuple):
+    """A table in words: rows of cells under columns."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    def without_empty(self, *columns: int) -> "Section":
+        """Drops those of the given columns in which nothing stands, such as epsilon-ranks that nobody asked for."""
+        empty = {column for column in columns if all(row[column] == NOTHING for row in self.rows)}
+        keep = [column for column in range(len(self.columns)) if column not in empty]
+        rows = tuple(tuple(row[column] for column in keep) for row in self.rows)
+        return Section(self.title, tuple(self.columns[column] for column in keep), rows)
+
+
+def sections(summary: Mapping[str, Any]) -> list[Section]:
+    """A table for each measure of learning, and one for the state that the networks are left in."""
+    edge, unit = summary["edge"], summary["unit"]
+    count = f"{edge} {unit}s" if edge > 1 else unit
+    tables = []
+    for field, title in summary["quantities"].items():
+        digits = 3 if "accuracy" in field else 4
+        columns = (
+            "method",
+            "seeds",
+            f"{unit}s",
+            f"first {count}",
+            f"last {count}",
+            "change",
+            "95 % interval of change",
+            f"gap to a new network, last {count}",
+        )
+        rows = []
+        for line in summary["lines"]:
+            learnt = line["learning"][field]
+            rows.append(
+                (
+                    line["label"],
+                    str(len(line["seeds"])),
+                    _tasks(line),
+                    spread(learnt["first"], digits),
+                    spread(learnt["last"], digits),
+                    spread(learnt["change"], digits, sign="+"),
+                    _interval(learnt["change_interval"], digits),
+                    spread(learnt["gap_last"], digits, sign="+"),
+                )
+            )
+        tables.append(Section(f"{summary['problem']}: {title}", columns, tuple(rows)).without_empty(7))
+    # Where epsilon-ranks stand, a correlation that cannot be had is said to be missing.
+    measured = any(line["epsilon_rank"] for line in summary["lines"])
+    return [*tables, _state(summary).without_empty(*range(1, 7 if measured else 8))]
+
+
+def _state(summary: Mapping[str, Any]) -> Section:
+    unit = summary["unit"]
+    eps = "" if summary["eps"] is None else f" (eps {summary['eps']:g})"
+    against = next((line["rank_correlation"]["with"] for line in summary["lines"] if line["rank_correlation"]), None)
+    columns = (
+        "method",
+        "dead units",
+        "dormant units",
+        "effective rank",
+        "weight norm",
+        f"epsilon-rank{eps}, start of first {unit}",
+        f"epsilon-rank{eps}, start of last {unit}",
+        "rank correlation" + (f" with {against.replace('_', ' ')}" if against else ""),
+    )
+    rows = []
+    for line in summary["lines"]:
+        end, ranks = line["end"], line["epsilon_rank"] or {"first": None, "last": None}
+        rows.append(
+            (
+                line["label"],
+                spread(end["dead_fraction"], 3),
+                spread(end["dormant_fraction"], 3),
+                spread(end["effective_rank"], 1),
+                spread(end["weight_norm"], 1),
+                spread(ranks["first"], 1),
+                spread(ranks["last"], 1),
+                _correlation(line["rank_correlation"]),
+            )
+        )
+    return Section(f"{summary['problem']}: the networks at the end", columns, tuple(rows))
+
+
+def spread(numbers: Mapping[str, Any] | None, digits: int, sign: str = "") -> str:
+    """Mean ± standard deviation over seeds; a single seed has no spread, which is said."""
+    if numbers is None:
+        return NOTHING
+    width = NOTHING if numbers["spread"] is None else f"{numbers['spread']:.{digits}f}"
+    return f"{numbers['mean']:{sign}.{digits}f} ± {width}"
+
+
+def _interval(ends: Sequence[float] | None, digits: int) -> str:
+    return NOTHING if ends is None else f"{ends[0]:+.{digits}f} to {ends[1]:+.{digits}f}"
+
+
+def _correlation(numbers: Mapping[str, Any] | None) -> str:
+    if numbers is None:
+        return NOTHING
+    known = sum(value is not None for value in numbers["seeds"])
+    some = "" if known == len(numbers["seeds"]) else f", {known} of {len(numbers['seeds'])} seeds"
+    return f"{numbers['mean']:+.2f} ({numbers['low']:+.2f} to {numbers['high']:+.2f}{some})"
+
+
+def _tasks(line: Mapping[str, Any]) -> str:
+    return str(line["tasks"]) if line["complete"] else f"{line['tasks']} of {line['planned_tasks']}"
+
+
+def legend(summary: Mapping[str, Any]) -> str:
+    """How to read the tables, in a few sentences."""
+    unit = summary["unit"]
+    words = "Mean ± standard deviation over seeds; the interval is Student's, of the mean change from first to last. "
+    sources = {learnt["gap_to"] for line in summary["lines"] for learnt in line["learning"].values()} - {None}
+    if sources:
+        words += f"Gap: minus {' or '.join(sorted(sources))}, on the same {unit} and seed. "
+    if any(line["epsilon_rank"] for line in summary["lines"]):
+        words += (
+            f"Epsilon-rank: on held-out rows. Rank correlation: Spearman's, within each seed, of the epsilon-rank at "
+            f"the start of a {unit} with what was reached at its end: mean (range over seeds)."
+        )
+    return words.rstrip()
+
+
+def as_rich(section: Section) -> "Table":
+    """A section as a table for the terminal."""
+    from rich.table import Table
+    from rich.text import Text
+
+    view = Table(title=Text(section.title))
+    for index, column in enumerate(section.columns):
+        view.add_column(Text(column), justify="right" if index else "left")
+    for row in section.rows:
+        view.add_row(*map(Text, row))
+    return view
+
+
+def as_markdown(section: Section) -> str:
+    """A section as a Markdown table under a heading."""
+
+    def line(cells: Sequence[str]) -> str:
+        return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+    rule = "|" + "|".join(["---", *["---:"] * (len(section.columns) - 1)]) + "|"
+    return "\n".join([f"### {section.title}", "", line(section.columns), rule, *map(line, section.rows), ""])

@@ -1,0 +1,204 @@
+"""The run folder."""
+
+import os
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from ._checkpoints import Checkpoints
+from ._errors import RunError, RunStopped
+from ._files import TEMPORARY, write_atomic
+from ._interrupts import hold_interrupts
+from ._lock import take_lock
+from ._settings import check_config, check_environment
+from ._streams import encode, Stream
+
+
+STREAMS = ("metrics", "timing", "diagnostics")
+MAY_CHANGE = ("num_tasks", "checkpoint_every", "out")
+OWN_NAMES = ("config.json", "environment.json", "lock", "checkpoints")
+
+
+class RunFolder:
+    """What one run leaves on the disk, locked while it is open. Made by [`plastax_benchmarks.runs.open_run`][]."""
+
+    path: Path
+
+    def __init__(self, path: Path, lock: int, streams: Collection[str], keep: int, tell: Callable[[str], None]):
+        self.path = path
+        self._lock: int | None = lock
+        self._streams = {name: Stream(path / f"{name}.jsonl") for name in streams}
+        self._checkpoints = Checkpoints(path / "checkpoints", keep, tell)
+        self._checkpoints.remove_leftovers()
+        self._restored = not self._checkpoints.existing() and not any(s.length for s in self._streams.values())
+
+    def __enter__(self) -> "RunFolder":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Gives the folder free for others."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _check_open(self, *, restored: bool = True) -> None:
+        if self._lock is None:
+            raise ValueError(f"{self.path} is closed: open it again with open_run")
+        if restored and not self._restored:
+            raise ValueError(f"{self.path} holds an earlier part of the run: call restore before anything is written")
+
+    def append(self, stream: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Adds a line for each row to `<stream>.jsonl`. All are on the disk when it returns; none when it raises.
+
+        **Arguments:**
+
+        - `stream`: one of the names given to `open_run`.
+        - `rows`: what JSON can hold, and numbers of numpy. A NaN is an error that names the row's task and seed.
+        """
+        self._check_open()
+        if stream not in self._streams:
+            raise ValueError(f"there is no stream {stream!r} in {self.path}: choose one of {', '.join(self._streams)}")
+        data = encode(stream, rows)
+        with hold_interrupts():
+            self._streams[stream].append(data)
+
+    def save(self, step: int, tree: Any) -> None:
+        """Saves a checkpoint, and with it how long every stream is now. It is on the disk when this returns.
+
+        **Arguments:**
+
+        - `step`: a number that says how far the run is, such as the tasks that are done.
+        - `tree`: all that the run goes on from. Arrays (random keys too) and numbers are saved; other leaves, such as
+            functions, are not, and come from the target when it is restored.
+        """
+        self._check_open()
+        with hold_interrupts():
+            self._checkpoints.save(step, tree, {name: stream.length for name, stream in self._streams.items()})
+
+    def restore(self, target: Any) -> tuple[int, Any] | None:
+        """Goes back to the newest checkpoint that can be read: streams are cut to what they were then.
+
+        **Arguments:**
+
+        - `target`: a tree like the saved one, of arrays or of `jax.ShapeDtypeStruct`.
+
+        **Returns:** the step and the tree, on the default device; `None` when nothing was saved yet: then the streams
+        are emptied, for the run starts over.
+        """
+        self._check_open(restored=False)
+        found = self._checkpoints.restore(target)
+        lengths = found[0].streams if found else {}
+        for name, stream in self._streams.items():
+            stream.check(lengths.get(name, 0))
+        for name, stream in self._streams.items():
+            stream.truncate(lengths.get(name, 0))
+        self._restored = True
+        return (found[0].step, found[1]) if found else None
+
+    def write(self, name: str, data: str | bytes) -> None:
+        """Writes a whole file into the folder: the old content or the new one is there at any moment.
+
+        **Arguments:**
+
+        - `name`: such as `reports/task-3.json`; missing folders are made.
+        - `data`: its content.
+        """
+        self._check_open(restored=False)
+        relative = PurePosixPath(name)
+        taken = {*OWN_NAMES, *(f"{stream}.jsonl" for stream in self._streams)}
+        if relative.is_absolute() or not relative.parts or ".." in relative.parts or relative.parts[0] in taken:
+            raise ValueError(f"name must be a path inside the folder, and none of {sorted(taken)}; got {name!r}")
+        path = self.path / relative
+        try:
+            with hold_interrupts():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_atomic(path, data.encode() if isinstance(data, str) else data)
+        except OSError as error:
+            raise RunStopped(
+                f"{path} could not be written ({error.strerror}). What was saved before is intact: "
+                "free some space and run the same command again"
+            ) from error
+
+
+def _to_stderr(message: str) -> None:
+    print(f"plastax: {message}", file=sys.stderr, flush=True)
+
+
+def _prepare(path: Path) -> None:
+    """Makes the folder, and refuses one that holds something else."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        names = {entry.name for entry in path.iterdir()}
+    except (FileExistsError, NotADirectoryError) as error:
+        raise RunError(f"{path} is a file, or lies in one: choose another folder (--out)") from error
+    except OSError as error:
+        raise RunError(f"{path} cannot be used ({error.strerror}): choose another folder (--out)") from error
+    others = sorted(name for name in names if name != "lock" and not name.startswith(TEMPORARY))
+    if others and "config.json" not in names:
+        shown = ", ".join(others[:3]) + (", ..." if len(others) > 3 else "")
+        raise RunError(f"{path} holds something else ({shown}), and no run: choose an empty or a new folder (--out)")
+
+
+def _remove_leftovers(path: Path) -> None:
+    for parent, folders, files in os.walk(path):
+        if Path(parent) == path and "checkpoints" in folders:
+            folders.remove("checkpoints")
+        for name in files:
+            if name.startswith(TEMPORARY):
+                Path(parent, name).unlink(missing_ok=True)
+
+
+def open_run(
+    path: str | os.PathLike[str],
+    config: Mapping[str, Any],
+    *,
+    streams: Collection[str] = STREAMS,
+    may_change: Collection[str] = MAY_CHANGE,
+    keep: int = 2,
+    tell: Callable[[str], None] = _to_stderr,
+) -> RunFolder:
+    """Opens the folder of a run, a new one or one to go on with, and locks it.
+
+    **Arguments:**
+
+    - `path`: the folder, which is made where it is missing.
+    - `config`: the run's settings. A folder that was made with others is refused.
+    - `streams`: the files of JSON lines that the run writes.
+    - `may_change`: settings that may differ from those in the folder, such as the number of tasks.
+    - `keep`: how many checkpoints are kept.
+    - `tell`: called with a sentence when something is unusual but no error, such as other versions than before.
+
+    **Returns:** the open folder, to be used in a `with` block.
+
+    !!! example
+
+        ```python
+        with open_run(out, {"problem": "permuted_digits", "seed": 0}) as run:
+            start, state = run.restore(state) or (0, state)
+            for task in range(start, 10):
+                state, row = train(state, task)
+                with hold_interrupts():
+                    run.append("metrics", [row])
+                    run.save(task + 1, state)
+        ```
+    """
+    path = Path(path)
+    _prepare(path)
+    lock = take_lock(path)
+    try:
+        _remove_leftovers(path)
+        check_config(path, config, may_change)
+        check_environment(path, tell)
+        return RunFolder(path, lock, streams, keep, tell)
+    except OSError as error:
+        os.close(lock)
+        raise RunStopped(
+            f"{path} could not be prepared ({error}): make it writable, free some space, or choose another (--out)"
+        ) from error
+    except BaseException:
+        os.close(lock)
+        raise

@@ -1,0 +1,34 @@
+"""One process at a time in a folder. The kernel gives the lock back when its holder dies, however it dies."""
+
+import fcntl
+import os
+import socket
+from pathlib import Path
+
+from ._errors import RunError
+
+
+def take_lock(folder: Path) -> int:
+    """Locks the folder's file `lock`.
+
+    **Returns:** the descriptor that holds the lock until it is closed.
+    """
+    descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        holder = f"pid {os.getpid()} on {socket.gethostname()}\n".encode()
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, holder, 0)
+    except BlockingIOError as error:
+        holder = os.pread(descriptor, 200, 0).decode(errors="replace").strip() or "another process"
+        os.close(descriptor)
+        raise RunError(
+            f"{folder} is in use by {holder}: wait until it has ended, or choose another folder (--out)"
+        ) from error
+    except OSError as error:
+        os.close(descriptor)
+        raise RunError(
+            f"{folder} cannot be locked ({error.strerror}), so that a second run could write into it unseen: "
+            "choose a folder on another disk (--out)"
+        ) from error
+    return descriptor
