@@ -1,6 +1,6 @@
 """What PPO asks of an environment. Everything is for one environment, pure, and made for `vmap`."""
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
@@ -27,6 +27,7 @@ class Outcome(NamedTuple):
     terminated: Bool[Array, ""]
 
 
+@runtime_checkable
 class Environment(Protocol):
     """A simulator. It knows nothing of time limits, broken states and restarts: see `rl/episodes.py`."""
 
