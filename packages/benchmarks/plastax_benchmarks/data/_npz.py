@@ -2,13 +2,14 @@
 
 import zipfile
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from ._images import DataError, Header, Images, Selection, Split, check_headers, check_split, chosen, images_of
-from ._sources import Summary
+from ._images import DataError, Header, Images, Selection, Split, Summary, check_headers, check_split, chosen, images_of
 
 
 KEYS = ("train_images", "train_labels", "test_images", "test_labels")
@@ -28,16 +29,8 @@ class Npz:
         return data_dir / f"{name}.npz"
 
     def summary(self, name: str) -> Summary:
-        """Counts and shapes, from the headers of the arrays alone."""
-        try:
-            with zipfile.ZipFile(self.path) as archive:
-                members = [member.removesuffix(".npy") for member in archive.namelist()]
-                keys = _keys(self.path, members)
-                headers = [_header(archive, key) for key in keys]
-        except DataError:
-            raise
-        except UNREADABLE as error:
-            raise _unreadable(self.path, error) from error
+        """Counts, from the headers of the arrays alone."""
+        keys, headers = _members(self.path, _header)
         for split in (0, 2):
             check_headers(name, f"{self.path}, {keys[split]} and {keys[split + 1]}", *headers[split : split + 2])
         return Summary(headers[0].shape[0], headers[2].shape[0])
@@ -45,7 +38,7 @@ class Npz:
     def read(self, name: str, selection: Selection) -> Images:
         """The whole file, checked; then what was selected of it."""
         splits = []
-        keys, arrays = _arrays(self.path)
+        keys, arrays = _members(self.path, _array)
         for start, per_class in ((0, selection.per_class), (2, None)):
             split = Split(*arrays[start : start + 2])
             check_split(name, f"{self.path}, {keys[start]} and {keys[start + 1]}", split)
@@ -54,21 +47,29 @@ class Npz:
         return images_of(name, str(self.path), *splits)
 
 
-def _arrays(path: Path) -> tuple[tuple[str, ...], list[np.ndarray]]:
-    # numpy leaves the file open if the archive turns out to be broken, so it is opened here.
+def _members(path: Path, read: Callable[[zipfile.ZipFile, str], Any]) -> tuple[tuple[str, ...], list[Any]]:
+    """The keys that the file uses, and what `read` makes of each of the four."""
     try:
-        with path.open("rb") as file:
-            archive = np.load(file, allow_pickle=False)
-            if isinstance(archive, np.ndarray):
-                raise DataError(
-                    f"{path} holds one bare array. Write it with numpy.savez and the keys {', '.join(KEYS)}"
-                )
-            keys = _keys(path, list(archive.files))
-            return keys, [archive[key] for key in keys]
+        with zipfile.ZipFile(path) as archive:
+            keys = _keys(path, [name.removesuffix(".npy") for name in archive.namelist()])
+            return keys, [read(archive, f"{key}.npy") for key in keys]
     except DataError:
         raise
     except UNREADABLE as error:
         raise _unreadable(path, error) from error
+
+
+def _array(archive: zipfile.ZipFile, name: str) -> np.ndarray:
+    with archive.open(name) as member:
+        return np.lib.format.read_array(member, allow_pickle=False)
+
+
+def _header(archive: zipfile.ZipFile, name: str) -> Header:
+    with archive.open(name) as member:
+        version = np.lib.format.read_magic(member)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read(member)
+        return Header(shape, dtype)
 
 
 def _keys(path: Path, present: list[str]) -> tuple[str, ...]:
@@ -83,16 +84,8 @@ def _keys(path: Path, present: list[str]) -> tuple[str, ...]:
     return keys
 
 
-def _header(archive: zipfile.ZipFile, key: str) -> Header:
-    with archive.open(f"{key}.npy") as member:
-        version = np.lib.format.read_magic(member)
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, _, dtype = read(member)
-    return Header(shape, dtype)
-
-
 def _unreadable(path: Path, error: BaseException) -> DataError:
-    if "pickle" in str(error) and zipfile.is_zipfile(path):
+    if "allow_pickle" in str(error):
         return DataError(
             f"{path} holds Python objects, which are not loaded because they can run code. "
             "Write plain arrays: uint8 images and integer labels"

@@ -3,6 +3,8 @@
 import logging
 import socket
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -32,9 +34,8 @@ def prepare(name: str, data_dir: str | Path | None = None) -> Path:
     place = folder(data_dir)
     done = PreparedTfds.newest(PreparedTfds.place(name, place))
     if done is not None:
-        done.summary(
-            name
-        )  # An unreadable one is an error here, where it can be deleted, and not in the middle of a run.
+        # One that cannot be read is an error here, and not a surprise in a run.
+        done.summary(name)
         return done.path
     tfds = import_tfds()
     if not _has_tensorflow():
@@ -43,16 +44,14 @@ def prepare(name: str, data_dir: str | Path | None = None) -> Path:
             f"Or prepare it on another machine and copy the folder to {PreparedTfds.place(name, place)}"
         )
     _check_network(name, place)
-    # A server that does not answer is asked ten times; the error at the end says enough.
-    logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
     try:
-        builder = tfds.builder(str(KINDS[name].tfds_name), data_dir=str(place), file_format=FORMAT)
-        builder.download_and_prepare()
+        with _quiet_retries():
+            builder = tfds.builder(str(KINDS[name].tfds_name), data_dir=str(place), file_format=FORMAT)
+            builder.download_and_prepare()
     except MemoryError:
         raise
-    except (
-        Exception
-    ) as error:  # Network, server, checksum, disk, files to be fetched by hand: TFDS has no common class.
+    except Exception as error:
+        # Server, checksum, disk, files that have to be fetched by hand: these errors have no class in common.
         raise _failed(name, place, f"{type(error).__name__}: {error}") from error
     done = PreparedTfds.newest(PreparedTfds.place(name, place))
     if done is None:
@@ -65,10 +64,22 @@ def _has_tensorflow() -> bool:
     return find_spec("tensorflow") is not None
 
 
+@contextmanager
+def _quiet_retries() -> Iterator[None]:
+    """A server that does not answer is asked ten times; the error at the end says enough."""
+    logger = logging.getLogger("urllib3.connectionpool")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
 def _check_network(name: str, place: Path) -> None:
-    """Without a network TensorFlow Datasets tries for minutes: say so at once. Behind a proxy, names may not resolve."""
+    """Say at once that there is no network, where TensorFlow Datasets would go on trying for minutes."""
     if urllib.request.getproxies():
-        return
+        return  # Behind a proxy, names need not resolve here.
     try:
         socket.getaddrinfo(HOSTS[name], 443)
     except OSError as error:

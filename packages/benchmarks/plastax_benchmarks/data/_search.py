@@ -6,8 +6,11 @@ from pathlib import Path
 from ._class_folder import ClassFolder
 from ._images import KINDS, NAMES
 from ._npz import KEYS, Npz
-from ._sources import Source
 from ._tfds import PreparedTfds, tfds_dir
+
+
+# Each has a `path`, `summary(name)` at little cost, and `read(name, selection)`.
+Source = Npz | ClassFolder | PreparedTfds
 
 
 def default_data_dir() -> Path:
@@ -56,7 +59,8 @@ def ways_to_get(name: str, data_dir: Path) -> list[str]:
     shape = ", ".join(map(str, ("images", *KINDS[name].image_shape)))
     ways = [
         f'plastax data prepare {name} (downloads it; needs pip install "plastax[tfds]")',
-        f"write {Npz.place(name, data_dir)} with numpy.savez: {', '.join(KEYS)} (images uint8 [{shape}], labels integers)",
+        f"write {Npz.place(name, data_dir)} with numpy.savez, "
+        f"keys {', '.join(KEYS)} (images uint8 [{shape}], labels integers)",
     ]
     if name == "mnist":
         ways.append("use the embedded digits: --dataset digits")

@@ -4,10 +4,13 @@ Preparing downloads and needs TensorFlow; it writes array_record files, which ca
 """
 
 import json
+import logging
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Integer, UInt8
@@ -19,16 +22,17 @@ from ._images import (
     Images,
     Selection,
     Split,
+    Summary,
     check_headers,
     check_range,
     chosen,
     images_of,
     places_in_class,
 )
-from ._sources import Summary
 
 
 FORMAT = "array_record"
+BATCH = 1000
 
 
 def tfds_dir() -> Path:
@@ -39,16 +43,21 @@ def tfds_dir() -> Path:
 def import_tfds():
     """TensorFlow Datasets, or an error that names the extra."""
     try:
+        # TFDS imports these only when it reads: better to miss them now than in the middle.
+        import array_record  # noqa: F401
+        import PIL  # noqa: F401
         import tensorflow_datasets as tfds
-
-        # Its imports are lazy: a part that reading needs may be what is missing.
-        import array_record.python.array_record_data_source
-        import PIL.Image  # noqa: F401
     except ImportError as error:
         raise ImportError(
             f'data prepared by TensorFlow Datasets needs an extra ({error}): pip install "plastax[tfds]"'
         ) from error
+    logging.getLogger("absl").addFilter(_no_advice)
     return tfds
+
+
+def _no_advice(record: logging.LogRecord) -> bool:
+    """Images are small and decoded once: nobody has to hear that OpenCV would be faster."""
+    return not record.getMessage().startswith("OpenCV is not installed")
 
 
 @dataclass(frozen=True)
@@ -65,11 +74,8 @@ class PreparedTfds:
     @staticmethod
     def newest(folder: Path) -> "PreparedTfds | None":
         """The newest complete version; unfinished ones have other names."""
-        versions = [
-            path.parent
-            for path in folder.glob("*/dataset_info.json")
-            if re.fullmatch(r"\d+\.\d+\.\d+", path.parent.name)
-        ]
+        complete = (info.parent for info in folder.glob("*/dataset_info.json"))
+        versions = [path for path in complete if re.fullmatch(r"\d+\.\d+\.\d+", path.name)]
         if not versions:
             return None
         return PreparedTfds(max(versions, key=lambda path: tuple(map(int, path.name.split(".")))))
@@ -78,12 +84,11 @@ class PreparedTfds:
         """Counts, from the description that stands beside the data."""
         counts = self._counts(name)
         if name == "imagenet32":
-            held_out = Selection().test_per_class * KINDS[name].classes
-            return Summary(counts["train"] - held_out, held_out)
+            return Summary(counts["train"], None)
         return Summary(counts["train"], counts["test"])
 
     def read(self, name: str, selection: Selection) -> Images:
-        """Decode the selected images, and no others: all of ImageNet at 32x32 would take 4 GB."""
+        """Decode the selected images and no others: 1.28 million of 32x32 would take 4 GB."""
         self._counts(name)
         tfds = import_tfds()
         try:
@@ -97,7 +102,7 @@ class PreparedTfds:
         except (DataError, MemoryError):
             raise
         except Exception as error:  # Riegeli, protobuf, PIL: each has exceptions of its own for broken files.
-            raise self._unreadable(error) from error
+            raise self._unreadable(name, error) from error
         return images_of(name, str(self.path), train, test)
 
     def _counts(self, name: str) -> dict[str, int]:
@@ -105,18 +110,21 @@ class PreparedTfds:
         try:
             info = json.loads((self.path / "dataset_info.json").read_text())
             written = info.get("fileFormat", "tfrecord")
-            counts = {split["name"]: sum(map(int, split["shardLengths"])) for split in info["splits"]}
+            shards = {split["name"]: list(map(int, split["shardLengths"])) for split in info["splits"]}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise self._unreadable(error) from error
+            raise self._unreadable(name, error) from error
         if written != FORMAT:
             raise DataError(
                 f"{self.path} is written as {written}, which only TensorFlow can read; {FORMAT} is needed. "
-                "Prepare it again in another folder: plastax data prepare NAME --data-dir DIR"
+                f"Prepare it again in another folder: plastax data prepare {name} --data-dir DIR"
             )
         for split in ("train",) if name == "imagenet32" else ("train", "test"):
-            if split not in counts:
-                raise DataError(f"{self.path} has no split {split!r}, only {sorted(counts)}. Prepare it again")
-        return counts
+            if split not in shards:
+                raise DataError(f"{self.path} has no split {split!r}, only {sorted(shards)}. Prepare it again")
+            files = len(list(self.path.glob(f"*-{split}.{FORMAT}-*")))
+            if files != len(shards[split]):
+                raise self._unreadable(name, f"{split} has {files} of {len(shards[split])} files")
+        return {split: sum(lengths) for split, lengths in shards.items()}
 
     def _check_features(self, name: str, features) -> None:
         """Images of the right shape and type, as promised by the description of the data set."""
@@ -151,16 +159,16 @@ class PreparedTfds:
         )
 
     def _labels(self, tfds, builder, name: str, split: str) -> Integer[np.ndarray, " images"]:
-        """All labels of a split; the images stay encoded, which makes this four times faster than reading them."""
+        """All labels of a split; the images stay encoded, which makes this several times faster."""
         source = builder.as_data_source(split=split, decoders={"image": tfds.decode.SkipDecoding()})
-        labels = np.array([int(source[row]["label"]) for row in range(len(source))], np.int64)
+        labels = np.array([int(example["label"]) for example in _examples(source, np.arange(len(source)))], np.int64)
         check_range(name, f"{self.path}, {split}", labels)
         return labels
 
-    def _unreadable(self, error: BaseException) -> DataError:
+    def _unreadable(self, name: str, error: BaseException | str) -> DataError:
         return DataError(
             f"{self.path} cannot be read: files are missing, truncated or corrupt ({error}). "
-            "Delete the folder and prepare it again: plastax data prepare NAME"
+            f"Delete the folder and prepare it again: plastax data prepare {name}"
         )
 
 
@@ -168,6 +176,12 @@ def _decoded(builder, name: str, split: str, rows: Integer[np.ndarray, " rows"])
     """The images of some rows, one after the other into one array."""
     source = builder.as_data_source(split=split)
     images = np.empty((rows.size, *KINDS[name].image_shape), np.uint8)
-    for place, row in enumerate(rows):
-        images[place] = source[int(row)]["image"].reshape(images.shape[1:])
+    for place, example in enumerate(_examples(source, rows)):
+        images[place] = example["image"].reshape(images.shape[1:])
     return images
+
+
+def _examples(source, rows: Integer[np.ndarray, " rows"]) -> Iterator[dict[str, Any]]:
+    """Examples in batches: one by one, the files take many times as long."""
+    for start in range(0, rows.size, BATCH):
+        yield from source.__getitems__(rows[start : start + BATCH].tolist())

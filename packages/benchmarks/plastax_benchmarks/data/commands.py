@@ -21,7 +21,7 @@ def prepare_data(name: Literal["mnist", "cifar100", "imagenet32"], data_dir: Pat
     """Download a data set with TensorFlow Datasets (this needs TensorFlow; reading the result does not).
 
     Args:
-        name: the data set; imagenet32 has 1.28 million images and takes hours.
+        name: the data set; imagenet32 has 1.28 million images.
         data_dir: folder for the data; by default $PLASTAX_DATA_DIR, or ~/.cache/plastax/data.
 
     """

@@ -1,1 +1,4 @@
-"""What a run is made of: the paper's tables as data, and the presets that are built on them."""
+"""Settings of runs: the paper's, and those for a laptop."""
+
+from .choose import PRESETS as PRESETS, settings_for as settings_for
+from .config import Settings as Settings

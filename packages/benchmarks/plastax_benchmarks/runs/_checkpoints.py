@@ -6,19 +6,23 @@ it is written under a temporary name, put on the disk, and renamed. A step that 
 `12` is there until it is.
 """
 
+import contextlib
 import functools
 import hashlib
 import json
+import logging
+import os
+import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ._errors import RunError, RunStopped
-from ._files import flush, flush_tree, TEMPORARY, temporary_beside, write_atomic
-from ._trees import flatten, Leaf, mismatch, pack, Stored, unflatten, unpack
+from ._files import TEMPORARY, flush, flush_tree, temporary_beside, write_atomic
+from ._trees import Leaf, Stored, flatten, mismatch, pack, unflatten, unpack
 
 
 CORRUPT = ".corrupt"
@@ -39,7 +43,23 @@ def _orbax():
     from etils import epath  # Orbax's own kind of paths.
 
     # Without its `Checkpointer`, which would make the arrays' folder atomic by itself: here the folder around it is.
-    return orbax.checkpoint, orbax.checkpoint.PyTreeCheckpointHandler(use_ocdbt=False), epath.Path
+    handler = orbax.checkpoint.PyTreeCheckpointHandler(use_ocdbt=False, use_compression=False)
+    return orbax.checkpoint, handler, epath.Path
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Orbax logs the tracebacks of all its threads before it raises; one error is enough."""
+    logger = logging.getLogger("absl")
+
+    def drop(record: logging.LogRecord) -> bool:
+        return False
+
+    logger.addFilter(drop)
+    try:
+        yield
+    finally:
+        logger.removeFilter(drop)
 
 
 def _write_arrays(folder: Path, arrays: Sequence[np.ndarray]) -> None:
@@ -48,7 +68,8 @@ def _write_arrays(folder: Path, arrays: Sequence[np.ndarray]) -> None:
     folder.mkdir()
     if packed:
         orbax, handler, as_path = _orbax()
-        handler.save(as_path(folder.absolute()), args=orbax.args.PyTreeSave(packed))
+        with _quiet():
+            handler.save(as_path(folder.absolute()), args=orbax.args.PyTreeSave(packed))
 
 
 def _read_arrays(folder: Path, stored: Sequence[Stored]) -> list[np.ndarray]:
@@ -57,7 +78,8 @@ def _read_arrays(folder: Path, stored: Sequence[Stored]) -> list[np.ndarray]:
     if names:
         orbax, handler, as_path = _orbax()
         as_numpy = {name: orbax.RestoreArgs(restore_type=np.ndarray) for name in names}
-        packed = handler.restore(as_path(folder.absolute()), args=orbax.args.PyTreeRestore(restore_args=as_numpy))
+        with _quiet():
+            packed = handler.restore(as_path(folder.absolute()), args=orbax.args.PyTreeRestore(restore_args=as_numpy))
     return unpack(packed, stored)
 
 
@@ -128,10 +150,10 @@ class Checkpoints:
             flush_tree(temporary)
             temporary.rename(path)
             flush(self.folder)
-        except Exception as error:  # Orbax tells of a full disk by a ValueError.
+        except (OSError, ValueError) as error:  # Orbax tells of a full disk by a ValueError.
             shutil.rmtree(temporary, ignore_errors=True)
             raise RunStopped(
-                f"step {step} could not be saved in {self.folder} ({error}). {self._what_is_left()}: "
+                f"step {step} could not be saved in {self.folder} ({_in_words(error)}). {self._what_is_left()}: "
                 "free some space and run the same command again"
             ) from error
         except BaseException:
@@ -197,5 +219,8 @@ class Checkpoints:
 
 
 def _in_words(error: Exception) -> str:
+    code = re.search(r"os_error_code='(\d+)'", str(error))  # In the middle of a long message of orbax.
+    if code:
+        return os.strerror(int(code[1]))
     first = (str(error).strip() or type(error).__name__).splitlines()[0]
     return first if len(first) <= 200 else first[:200] + "..."

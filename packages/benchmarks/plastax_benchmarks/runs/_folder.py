@@ -12,7 +12,7 @@ from ._files import TEMPORARY, write_atomic
 from ._interrupts import hold_interrupts
 from ._lock import take_lock
 from ._settings import check_config, check_environment
-from ._streams import encode, Stream
+from ._streams import Stream, encode
 
 
 STREAMS = ("metrics", "timing", "diagnostics")
@@ -177,7 +177,7 @@ def open_run(
     !!! example
 
         ```python
-        with open_run(out, {"problem": "permuted_digits", "seed": 0}) as run:
+        with open_run(out, {"problem": "permuted-mnist", "seed": 0}) as run:
             start, state = run.restore(state) or (0, state)
             for task in range(start, 10):
                 state, row = train(state, task)

@@ -1,0 +1,1 @@
+"""Streams of tasks. `catalog` names them without jax; `load_problem` makes one."""

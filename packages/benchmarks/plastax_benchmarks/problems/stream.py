@@ -1,0 +1,141 @@
+"""What all problems have in common: a stream of tasks made from arrays and a key."""
+
+from abc import ABC, abstractmethod
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, UInt8
+
+from ..data import Images
+
+
+Loss = Literal["cross_entropy", "squared_error"]
+
+
+class Rows(NamedTuple):
+    """Row numbers of a task's examples: the first `count` of them belong to it.
+
+    Their number is not a shape, so that tasks of different sizes share one compiled program.
+    """
+
+    rows: Int[Array, " most"]
+    count: Int[Array, ""]
+
+
+class Task(NamedTuple):
+    """One task of a stream: which rows to train and test on, and how they are to be seen."""
+
+    train: Rows
+    test: Rows
+    view: PyTree
+
+
+class Examples(NamedTuple):
+    """Inputs of a network and what it should answer: classes, or numbers."""
+
+    inputs: Float[Array, "rows ..."]
+    targets: Int[Array, " rows"] | Float[Array, "rows outputs"]
+
+
+class Problem(ABC):
+    """A stream of tasks, deterministic by (key, number).
+
+    `data` is passed to the methods rather than kept, so that compiled programs take it as an argument.
+    """
+
+    input_shape: tuple[int, ...]
+    outputs: int
+    loss: Loss
+
+    @abstractmethod
+    def task(self, data: PyTree, key: PRNGKeyArray, number: Int[Array, ""]) -> Task:
+        """A task of the stream that belongs to the key. Pure; `number` may be traced."""
+
+    @abstractmethod
+    def examples(self, data: PyTree, task: Task, rows: Int[Array, " rows"], *, held_out: bool) -> Examples:
+        """Some examples of a task."""
+
+    @abstractmethod
+    def train_count(self, number: int) -> int:
+        """How many training rows a task has."""
+
+    def active(self, task: Task, outputs: Float[Array, "rows outputs"]) -> Float[Array, "rows outputs"]:
+        """The outputs with classes that are not in play yet put out of reach. Most problems use all outputs."""
+        del task
+        return outputs
+
+    def active_classes(self, data: PyTree, key: PRNGKeyArray, number: int) -> np.ndarray | None:
+        """The classes in play, where not all are: for curvature, which a class of probability zero has none of."""
+        del data, key, number
+        return None
+
+
+class ImageData(NamedTuple):
+    """Images and labels on the device, as they are stored."""
+
+    train_images: UInt8[Array, "train ..."]
+    train_labels: Int[Array, " train"]
+    test_images: UInt8[Array, "test ..."]
+    test_labels: Int[Array, " test"]
+
+
+def all_rows(count: int) -> Rows:
+    """Rows of a task that takes them all."""
+    return Rows(jnp.arange(count, dtype=jnp.int32), jnp.asarray(count, jnp.int32))
+
+
+def to_unit_interval(images: UInt8[Array, "..."]) -> Float[Array, "..."]:
+    """Pixels between 0 and 1."""
+    return images.astype(jnp.float32) / 255.0
+
+
+def take(images: Images, train_size: int | None, test_size: int | None) -> ImageData:
+    """The first so many rows of a data set, on the device."""
+    train = check_size("--train-size", train_size, len(images.train_labels), images)
+    test = check_size("--test-size", test_size, len(images.test_labels), images)
+    return ImageData(
+        jnp.asarray(images.train_images[:train]),
+        jnp.asarray(images.train_labels[:train], jnp.int32),
+        jnp.asarray(images.test_images[:test]),
+        jnp.asarray(images.test_labels[:test], jnp.int32),
+    )
+
+
+def by_class(images: Images, train_size: int | None, test_size: int | None) -> ImageData:
+    """So many rows of each class, class after class: row i belongs to class i // (rows of a class)."""
+
+    def sort(pixels, labels, size, name):
+        classes, counts = np.unique(labels, return_counts=True)
+        each = check_size(name, size, int(counts.min()), images, "of its smallest class")
+        rows = np.concatenate([np.flatnonzero(labels == one)[:each] for one in classes])
+        return jnp.asarray(pixels[rows]), jnp.asarray(np.repeat(np.arange(len(classes)), each), jnp.int32)
+
+    train = sort(images.train_images, images.train_labels, train_size, "--train-size")
+    test = sort(images.test_images, images.test_labels, test_size, "--test-size")
+    if int(train[1][-1]) != int(test[1][-1]):
+        raise ValueError(
+            f"{images.source} has training images of {int(train[1][-1]) + 1} classes and held-out images of "
+            f"{int(test[1][-1]) + 1}: every class needs both"
+        )
+    return ImageData(*train, *test)
+
+
+def check_size(flag: str, wanted: int | None, there: int, images: Images, which: str = "") -> int:
+    """How many rows to take."""
+    if wanted is not None and wanted > there:
+        raise ValueError(
+            f"{flag} {wanted} is more than the {there} rows {which} in {images.source}: use {there} or less"
+        )
+    return there if wanted is None else wanted
+
+
+def rows_of_classes(order: Int[Array, " classes"], per_class: int) -> Int[Array, " rows"]:
+    """Row numbers of classes, one class after the other, in data sorted by class."""
+    return (order[:, None] * per_class + jnp.arange(per_class, dtype=order.dtype)).reshape(-1)
+
+
+def permutation(key: PRNGKeyArray, size: int) -> Int[Array, " size"]:
+    """A random order, as int32."""
+    return jax.random.permutation(key, jnp.arange(size, dtype=jnp.int32))

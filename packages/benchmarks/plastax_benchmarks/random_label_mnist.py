@@ -1,0 +1,9 @@
+"""`python -m plastax_benchmarks.random_label_mnist` is `plastax run random-label-mnist`."""
+
+import sys
+
+from .run_command import main
+
+
+if __name__ == "__main__":
+    main(["random-label-mnist", *sys.argv[1:]])

@@ -1,0 +1,9 @@
+"""`python -m plastax_benchmarks.slowly_changing_regression` is `plastax run slowly-changing-regression`."""
+
+import sys
+
+from .run_command import main
+
+
+if __name__ == "__main__":
+    main(["slowly-changing-regression", *sys.argv[1:]])

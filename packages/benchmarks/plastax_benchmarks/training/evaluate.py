@@ -1,0 +1,115 @@
+"""What is measured after each task."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int, PyTree
+
+import plastax
+import plastax_diagnostics as pd
+
+from ..problems.stream import Task
+from .learner import Keys, Learner, Trainer, hits, losses, some_examples
+
+
+CHUNK = 100
+"""Rows at a time: the patches of a convolution are many times its input."""
+
+DORMANT = 0.025
+"""A unit below this share of its layer's mean activity is dormant (Sokar et al. 2023)."""
+
+
+class Evaluation(NamedTuple):
+    """A network as it is at one moment."""
+
+    test_accuracy: Float[Array, ""]
+    train_accuracy: Float[Array, ""]
+    test_loss: Float[Array, ""]
+    dead_fraction: Float[Array, ""]
+    dormant_fraction: Float[Array, ""]
+    effective_rank: dict[str, Float[Array, ""]]
+    weight_norm: Float[Array, ""]
+
+
+class Score(NamedTuple):
+    """Accuracy and loss on some rows."""
+
+    accuracy: Float[Array, ""]
+    loss: Float[Array, ""]
+
+
+def evaluate(trainer: Trainer, learner: Learner, keys: Keys, data: PyTree, number: Int[Array, ""]) -> Evaluation:
+    """Accuracy on held-out and on training rows of a task, and the state of units on held-out rows."""
+    task = trainer.problem.task(data, keys.stream, number)
+    held_out, ranks, active, size = _look(trainer, learner, keys, data, task, number, held_out=True)
+    train = _look(trainer, learner, keys, data, task, number, held_out=False)[0]
+    dead = jnp.concatenate([~each for each in active.values()])
+    # As a product, so that a dead layer is no 0/0.
+    dormant = jnp.concatenate([each <= DORMANT * jnp.mean(each) for each in size.values()])
+    return Evaluation(
+        test_accuracy=held_out.accuracy,
+        train_accuracy=train.accuracy,
+        test_loss=held_out.loss,
+        dead_fraction=jnp.mean(dead.astype(jnp.float32)),
+        dormant_fraction=jnp.mean(dormant.astype(jnp.float32)),
+        effective_rank=ranks,
+        weight_norm=optax.tree_utils.tree_norm(learner.params),
+    )
+
+
+def test_accuracy(trainer: Trainer, learner: Learner, keys: Keys, data: PyTree, number: Int[Array, ""]):
+    """Accuracy on held-out rows of a task."""
+    task = trainer.problem.task(data, keys.stream, number)
+    return _look(trainer, learner, keys, data, task, number, held_out=True)[0].accuracy
+
+
+def _look(
+    trainer: Trainer, learner: Learner, keys: Keys, data: PyTree, task: Task, number: Array, *, held_out: bool
+) -> tuple[Score, dict[str, Array], dict[str, Array], dict[str, Array]]:
+    """The score, effective ranks of the layers that count, and which units are active, and how much."""
+    key = jax.random.fold_in(jax.random.fold_in(keys.order, number), 1 + held_out)
+    examples, weights = some_examples(trainer.problem, data, task, key, trainer.settings.eval_size, held_out=held_out)
+    counted = jax.eval_shape(lambda x: trainer.apply(learner, task, x, train=False)[1], examples.inputs)
+    layers = trainer.network.dense_layers
+
+    def chunk(batch):
+        inputs, targets, weight = batch
+        outputs, features, _ = trainer.apply(learner, task, inputs, train=False)
+        value, right = losses(trainer.problem, outputs, targets), hits(trainer.problem, outputs, targets)
+        active = {name: ~dead for name, dead in pd.dead_units(features).items()}
+        share = {
+            name: jnp.mean(jnp.abs(leaf), axis=tuple(range(1, leaf.ndim - 1))).T @ weight
+            for name, leaf in features.items()
+        }
+        return value, right, active, share, {name: features[name] for name in layers}
+
+    value, right, active, share, kept = _in_chunks(chunk, (*examples, weights), weights.size)
+    count = jnp.sum(weights)
+    score = Score(jnp.sum(right * weights) / count, jnp.sum(value * weights) / count)
+    mask = weights > 0
+    ranks = {name: plastax.effective_rank(kept[name].astype(jnp.float32), mask=mask) for name in layers}
+    active = {name: jnp.any(active[name], axis=0) for name in counted}
+    return score, ranks, active, {name: jnp.sum(share[name], axis=0) / count for name in counted}
+
+
+def _in_chunks(function, batch: PyTree, size: int):
+    """Applies a function to at most `CHUNK` rows at a time: (loss, hits, active, share, features) of all rows.
+
+    Rows that fill the last chunk up are copies with weight 0.
+    """
+    chunks = -(-size // CHUNK)
+    rows = jnp.arange(chunks * CHUNK) if chunks > 1 else jnp.arange(size)
+    real = rows < size
+    filled = jax.tree.map(lambda leaf: leaf[rows % size], batch)
+    *inputs, weights = filled
+    split = jax.tree.map(
+        lambda leaf: leaf.reshape(chunks, -1, *leaf.shape[1:]), (*inputs, weights * real.astype(weights.dtype))
+    )
+    value, right, active, share, kept = jax.lax.map(function, split)
+
+    def flat(leaf):
+        return leaf.reshape(-1, *leaf.shape[2:])[:size]
+
+    return flat(value), flat(right), active, share, jax.tree.map(flat, kept)

@@ -1,0 +1,280 @@
+"""A run: the host loop over tasks, around compiled programs.
+
+All numbers of a run follow from its settings. Killed at any moment and started again, it goes on from its last
+checkpoint and ends with the same metrics, to the last bit, on the same machine.
+"""
+
+import contextlib
+import itertools
+import signal
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from rich.console import Console
+
+from .._threads import single_threaded_lapack
+from ..presets.config import Settings
+from ..problems.load import load_problem
+from ..runs import RunFolder, RunStopped, open_run
+from .cache import keep_compiled_programs
+from .diagnose import diagnose, epsilon_rank_at
+from .evaluate import Evaluation
+from .learner import Keys, Learner, Trainer
+from .pace import Pace
+from .programs import Member, Programs
+from .progress import progress_bar
+
+
+MAY_CHANGE = ("num_tasks", "checkpoint_every")
+"""Settings that may be others when a run goes on: they change none of its numbers."""
+
+
+def run(
+    settings: Settings, *, sweep: Mapping[str, Sequence[float]] | None = None, console: Console | None = None
+) -> Path:
+    """Trains a method on a problem, or goes on with a run that was stopped.
+
+    !!! example
+
+        ```python
+        from pathlib import Path
+        from plastax_benchmarks.presets import settings_for
+        from plastax_benchmarks.training.run import run
+
+        settings = settings_for("slowly-changing-regression", "laptop", "bp", num_tasks=2, out=Path("runs/example"))
+        run(settings)  # runs/example
+        ```
+
+    **Arguments:**
+
+    - `settings`: all of the run.
+    - `sweep`: values of some of the method's settings, or of the learning rate: all combinations are trained side by
+        side, each with all seeds, in one compiled program. Their values stand in each line of the metrics.
+    - `console`: where to show progress.
+
+    **Returns:**
+
+    The folder of the run.
+    """
+    console = Console() if console is None else console
+    single_threaded_lapack()
+    keep_compiled_programs()
+    members = _members(settings, sweep or {})
+    config = settings.as_json() | ({"sweep": {name: list(values) for name, values in sweep.items()}} if sweep else {})
+    with open_run(settings.folder, config, may_change=MAY_CHANGE) as folder, _terminate_like_interrupt():
+        loop = _Loop(settings, members, folder, console)
+        loop.restore()
+        try:
+            loop.go_on()
+        except KeyboardInterrupt:
+            loop.save()
+            console.print(
+                f"Stopped after {loop.done} of {settings.num_tasks} tasks, which are saved in {folder.path}: "
+                "the same command goes on from there."
+            )
+            raise
+        return folder.path
+
+
+class _Loop:
+    """The state of a run between tasks."""
+
+    def __init__(self, settings: Settings, members: list[Member], folder: RunFolder, console: Console):
+        problem, data = load_problem(settings)
+        self.settings, self.members, self.folder, self.console = settings, members, folder, console
+        self.trainer = Trainer(problem, settings)
+        self.programs = Programs(self.trainer, data, members)
+        self.pace = Pace()
+        self.learner = self.programs.init(0)
+        self.done = 0
+        self.saved: int | None = None
+
+    def restore(self) -> None:
+        """Goes back to the last checkpoint, if there is one."""
+        found = self.folder.restore(self.learner)
+        if found is not None:
+            self.done, self.learner = found
+            self.saved = self.done
+            self.console.print(f"Going on after {self.done} tasks from {self.folder.path}.")
+
+    def save(self) -> None:
+        """Saves the learner as it is between two tasks."""
+        if self.saved != self.done:
+            self.folder.save(self.done, self.learner)
+            self.saved = self.done
+
+    def go_on(self) -> None:
+        """All tasks that are left."""
+        settings, steps = self.settings, [self.trainer.steps_in(n) for n in range(self.settings.num_tasks)]
+        factor = 2 if settings.yardstick and settings.method != "reset" else 1
+        with progress_bar(self.console) as progress:
+            bar = progress.add_task(
+                f"{settings.problem} {settings.method}",
+                total=factor * sum(steps),
+                completed=factor * sum(steps[: self.done]),
+                number=self.done + 1,
+                tasks=settings.num_tasks,
+                score="compiling",
+            )
+            for number in range(self.done, settings.num_tasks):
+                progress.update(bar, number=number + 1)
+                rows = self._task(number, steps[number], partial(progress.advance, bar))
+                progress.update(bar, score=_score(rows))
+
+    def _task(self, number: int, steps: int, advance) -> list[dict[str, Any]]:
+        """One task: training, measurements, and what is written."""
+        begin = time.perf_counter()
+        settings, learner = self.settings, self.learner
+        if settings.method == "reset" and number > 0:
+            learner = self.programs.init(number)
+        diagnosed = settings.diagnose_every and number % settings.diagnose_every == 0
+        diagnoses = self._diagnose(learner, number, "start") if diagnosed else []
+        every = settings.epsilon_rank_every
+        if every and number > 0 and (number - 1) % every == 0:
+            diagnoses += self._epsilon_ranks(learner, number)
+        learner, totals = self._train(learner, number, steps, advance)
+        trained = time.perf_counter()
+        found = self.programs.evaluate(learner, number)
+        rows = self._rows(number, steps, totals, found)
+        if settings.evaluate_previous and number > 0:
+            _add(rows, "previous_test_accuracy", self.programs.test_accuracy(learner, number - 1))
+        if settings.yardstick:
+            self._add_yardstick(rows, number, steps, advance)
+        self._check_finite(rows)
+        if diagnosed:
+            diagnoses += self._diagnose(learner, number, "end")
+        seconds = {"task": number, "train": trained - begin, "whole": time.perf_counter() - begin}
+        # In this order: what is written before a checkpoint that never comes is cut off when the run goes on.
+        if diagnoses:
+            self.folder.append("diagnostics", diagnoses)
+        self.folder.append("timing", [seconds])
+        self.folder.append("metrics", rows)
+        self.learner, self.done = learner, number + 1
+        if self.done % settings.checkpoint_every == 0 or self.done == settings.num_tasks:
+            self.save()
+        return rows
+
+    def _train(self, learner: Learner, number: int, steps: int, advance):
+        """All steps of a task, a few seconds at a time."""
+        totals, size = self.programs.nothing(), self.settings.block
+        blocks, start = steps // size, 0
+        while start < blocks:
+            begin, stop = time.perf_counter(), start + self.pace.blocks(blocks - start)
+            learner, totals = jax.block_until_ready(self.programs.train(learner, totals, number, start, stop))
+            self.pace.measure(stop - start, begin)
+            advance((stop - start) * size)
+            start = stop
+        if blocks * size < steps:
+            learner, totals = self.programs.train_rest(learner, totals, number, blocks * size, steps)
+            advance(steps - blocks * size)
+        return learner, totals
+
+    def _rows(self, number: int, steps: int, totals, found: Evaluation) -> list[dict[str, Any]]:
+        """A line of the metrics for each member."""
+        regression = self.trainer.problem.loss != "cross_entropy"
+        loss, correct, found = jax.tree.map(np.asarray, (totals.loss, totals.correct, found))
+        rows = []
+        for i, member in enumerate(self.members):
+            own: Evaluation = jax.tree.map(lambda leaf, i=i: float(leaf[i]), found)
+            row = {"task": number, "seed": member.seed, **member.strengths}
+            row |= {"online_accuracy": float(correct[i]) / steps, "loss": float(loss[i]) / steps, **own._asdict()}
+            if regression:
+                row |= {"online_accuracy": None, "test_accuracy": None, "train_accuracy": None}
+            rows.append(row)
+        return rows
+
+    def _add_yardstick(self, rows: list[dict[str, Any]], number: int, steps: int, advance) -> None:
+        """A new network on the same task. For method reset, that is what was trained already."""
+        if self.settings.method == "reset":
+            for row in rows:
+                row |= {f"fresh_{name}": row[name] for name in ("online_accuracy", "test_accuracy", "loss")}
+            return
+        fresh, totals = self._train(self.programs.init(number), number, steps, advance)
+        found = self._rows(number, steps, totals, self.programs.evaluate(fresh, number))
+        for row, other in zip(rows, found, strict=True):
+            row |= {f"fresh_{name}": other[name] for name in ("online_accuracy", "test_accuracy", "loss")}
+
+    def _diagnose(self, learner: Learner, number: int, when: str) -> list[dict[str, Any]]:
+        """Spectra and reports of all members, written to files; what is short enough comes back as lines."""
+        lines = []
+        for i, member in enumerate(self.members):
+            own, keys = self._member(learner, i)
+            for rows, line, report in diagnose(self.trainer, own, keys, self.programs.data, number):
+                names = {"task": number, "seed": member.seed, **member.strengths, "when": when, "rows": rows}
+                lines.append(names | line)
+                swept = "".join(f"-{name}-{value:g}" for name, value in member.strengths.items())
+                self.folder.write(f"reports/task{number:05}-seed{member.seed}{swept}-{when}-{rows}.json", report)
+        return lines
+
+    def _epsilon_ranks(self, learner: Learner, number: int) -> list[dict[str, Any]]:
+        """A line for each member: how much curvature it has for the task that is about to begin."""
+        lines = []
+        for i, member in enumerate(self.members):
+            own, keys = self._member(learner, i)
+            rows = self.settings.epsilon_rank_rows
+            count, eps = epsilon_rank_at(self.trainer, own, keys, self.programs.data, number, rows=rows)
+            names = {"task": number, "seed": member.seed, **member.strengths, "when": "start", "rows": "held_out"}
+            lines.append(names | {"samples": rows, "eps": eps, "epsilon_rank": count})
+        return lines
+
+    def _member(self, learner: Learner, i: int) -> tuple[Learner, Keys]:
+        return jax.tree.map(lambda leaf: leaf[i], (learner, self.programs.members.keys))
+
+    def _check_finite(self, rows: list[dict[str, Any]]) -> None:
+        """Stops the run before anything that is not a number is written."""
+        for row in rows:
+            for name, value in row.items():
+                values = value.values() if isinstance(value, dict) else [value]
+                if not all(each is None or np.isfinite(each) for each in values):
+                    self.save()
+                    raise RunStopped(
+                        f"{name} is {value} in task {row['task']}, seed {row['seed']} of {self.settings.problem} with "
+                        f"method {self.settings.method}: training has diverged. The {self.done} tasks before it are "
+                        f"intact in {self.folder.path}. Try a lower --learning-rate (now {self.settings.learning_rate})"
+                    )
+
+
+def _members(settings: Settings, sweep: Mapping[str, Sequence[float]]) -> list[Member]:
+    """All combinations of the swept values, each with all seeds."""
+    for name, values in sweep.items():
+        if not isinstance(getattr(settings, name, None), float):
+            raise ValueError(f"{name} cannot be swept: it must be a real number that method {settings.method} has")
+        if not values:
+            raise ValueError(f"the sweep over {name} has no values")
+    seeds = range(settings.seed, settings.seed + settings.seeds)
+    combinations = [dict(zip(sweep, values, strict=True)) for values in itertools.product(*sweep.values())]
+    return [Member(seed, strengths) for strengths in combinations for seed in seeds]
+
+
+def _add(rows: list[dict[str, Any]], name: str, values) -> None:
+    for row, value in zip(rows, np.asarray(values), strict=True):
+        row[name] = float(value)
+
+
+def _score(rows: list[dict[str, Any]]) -> str:
+    """Accuracy, or the loss of a regression: the mean over members."""
+    name = "loss" if rows[0]["online_accuracy"] is None else "online_accuracy"
+    return f"{name.replace('_', ' ')} {np.mean([row[name] for row in rows]):.3f}"
+
+
+@contextlib.contextmanager
+def _terminate_like_interrupt() -> Iterator[None]:
+    """A polite request to stop (SIGTERM, as cluster managers send it) is treated like Ctrl-C."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    try:
+        before = signal.signal(signal.SIGTERM, interrupt)
+    except ValueError:  # Not in the main thread: the caller's business.
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
