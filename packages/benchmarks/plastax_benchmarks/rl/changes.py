@@ -14,36 +14,26 @@ def changes_between(config: AntConfig, first: int, last: int) -> list[int]:
     return [k for k in range(-(-begin // config.change_every), -(-end // config.change_every)) if k > 0]
 
 
-def around_changes(
-    history: Sequence[dict[str, Any]], window_steps: int, change_every: int, number: int
-) -> list[dict[str, Any]]:
+def around_changes(history: Sequence[dict[str, Any]], config: AntConfig, number: int) -> list[dict[str, Any]]:
     """Lines for the changes whose first whole window afterwards is window `number`, the last of the history.
 
     The return before is that of the last window that ended before the change, or with it; the return after is that of
     the first window that began after it, or with it. A window that no episode ended in has none.
     """
-    lines = []
-    begin = number * window_steps
-    for change in range(1, begin // change_every + 1):
-        at = change * change_every
-        if not begin - window_steps < at <= begin:
+    size, lines = config.window_steps, []
+    for change in changes_between(config, number - 1, number + 1):
+        at = change * config.change_every
+        if not (number - 1) * size < at <= number * size:
             continue
-        before = {row["seed"]: row for row in history if row["step"] == at // window_steps * window_steps}
-        after = {row["seed"]: row for row in history if row["step"] == begin + window_steps}
-        for seed in after:
-            if seed in before and before[seed]["friction"] != after[seed]["friction"]:
-                lines.append(
-                    {
-                        "change": change,
-                        "step": at,
-                        "seed": seed,
-                        **{f"friction_{when}": rows[seed]["friction"] for when, rows in _sides(before, after)},
-                        **{f"return_{when}": rows[seed]["return"] for when, rows in _sides(before, after)},
-                        **{f"reward_{when}": rows[seed]["reward"] for when, rows in _sides(before, after)},
-                    }
-                )
+        sides = {
+            "before": {row["seed"]: row for row in history if row["step"] == at // size * size},
+            "after": {row["seed"]: row for row in history if row["step"] == (number + 1) * size},
+        }
+        for seed in [seed for seed in sides["after"] if seed in sides["before"]]:
+            known = {
+                f"{name}_{when}": rows[seed][name]
+                for name in ("friction", "return", "reward")
+                for when, rows in sides.items()
+            }
+            lines.append({"change": change, "step": at, "seed": seed, **known})
     return lines
-
-
-def _sides(before, after):
-    return (("before", before), ("after", after))

@@ -14,12 +14,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 import plastax
 
 from .._threads import single_threaded_lapack
-from ..runs import open_run, read_stream, RunFolder
+from ..runs import RunFolder, hold_interrupts, open_run, read_stream
 from . import ppo
 from .changes import around_changes, changes_between
 from .config import AntConfig
 from .curvature import spectra
 from .environment import Environment
+from .figure import figure
 from .friction import friction_after
 from .methods import RECIPES, optimizer_for
 from .presets import fill_in
@@ -51,29 +52,31 @@ class Programs:
         return self._init(jnp.asarray(self.seeds))
 
 
-def run_slippery_ant(config: AntConfig, environment: Environment | None = None, quiet: bool = False) -> Path:
+def run_slippery_ant(config: AntConfig, *, quiet: bool = False) -> Path:
     """Trains PPO on a floor whose friction changes; the same command goes on with a run that was stopped.
 
     **Arguments:**
 
-    - `config`: the settings.
-    - `environment`: brax's ant with the backend of `config` by default.
+    - `config`: the settings. What the method needs and is not given comes from the preset.
     - `quiet`: no progress on the screen.
 
     **Returns:**
 
     The run folder.
     """
+    from .ant import Ant
+
     config = fill_in(config)
     single_threaded_lapack()
-    if environment is None:
-        from .ant import Ant
+    return train(config, Programs(config, Ant(config.backend)), quiet=quiet)
 
-        environment = Ant(config.backend)
-    programs, console = Programs(config, environment), Console(quiet=quiet)
-    with open_run(config.folder, config.as_json(), streams=STREAMS, may_change=MAY_CHANGE) as run:
-        target = jax.eval_shape(programs.init)
-        found = run.restore(target)
+
+def train(config: AntConfig, programs: Programs, *, quiet: bool = False) -> Path:
+    """The host loop: what is compiled runs a window at a time, and all that is seen goes to the run folder."""
+    console = Console(quiet=quiet)
+    may_change = [name for name in MAY_CHANGE if not (config.anneal_lr and name == "total_steps")]
+    with open_run(config.folder, config.as_json(), streams=STREAMS, may_change=may_change) as run:
+        found = run.restore(jax.eval_shape(programs.init))
         done, learner = (0, programs.init()) if found is None else found
         history = read_stream(run.path / "metrics.jsonl") if done else []
         if found is not None:
@@ -81,28 +84,27 @@ def run_slippery_ant(config: AntConfig, environment: Environment | None = None, 
         with _progress(console) as progress:
             bar = progress.add_task(config.method, total=config.windows, completed=done, words="compiling")
             for number in range(done, config.windows):
-                _at_friction_change(config, programs, run, learner, number)
+                hessians_at_changes(config, programs, run, learner, number)
                 learner = _restart_effective_rank(config, learner, number)
                 begin = time.perf_counter()
                 learner, seen = programs.window(learner)
                 seen = jax.tree.map(np.asarray, jax.block_until_ready(seen))
                 seconds = time.perf_counter() - begin
-                rows = _lines(config, programs.seeds, number, seen)
-                run.append("metrics", rows)
-                run.append("timing", [{"step": rows[0]["step"], "seconds": seconds}])
+                rows = lines(config, programs.seeds, number, seen)
                 history += rows
-                run.append("changes", around_changes(history, config.window_steps, config.change_every, number))
-                if (number + 1) % config.checkpoint_every == 0 or number + 1 == config.windows:
-                    run.save(number + 1, learner)
+                with hold_interrupts():
+                    run.append("metrics", rows)
+                    run.append("timing", [{"step": rows[0]["step"], "seconds": seconds}])
+                    run.append("changes", around_changes(history, config, number))
+                    if (number + 1) % config.checkpoint_every == 0 or number + 1 == config.windows:
+                        run.save(number + 1, learner)
                 progress.update(bar, advance=1, words=_words(rows))
-        from .figure import figure
-
         run.write("returns.png", figure(history, config))
     console.print(f"Figure: {run.path / 'returns.png'}   Numbers: {run.path / 'metrics.jsonl'}")
     return run.path
 
 
-def _lines(config: AntConfig, seeds, number: int, seen: ppo.Window) -> list[dict[str, Any]]:
+def lines(config: AntConfig, seeds, number: int, seen: ppo.Window) -> list[dict[str, Any]]:
     """A line for each seed. Raises if a loss is no number."""
     step, sums = (number + 1) * config.window_steps, seen.sums
     for name, values in seen.losses._asdict().items():
@@ -140,7 +142,7 @@ def _restart_effective_rank(config: AntConfig, learner: ppo.Learner, number: int
     return learner
 
 
-def _at_friction_change(config: AntConfig, programs: Programs, run: RunFolder, learner: ppo.Learner, number: int):
+def hessians_at_changes(config: AntConfig, programs: Programs, run: RunFolder, learner: ppo.Learner, number: int):
     """Hessian spectra before a window in which friction changes: at the friction that ends and at that which begins."""
     if not (config.compute_hessian_init or config.compute_hessian_end):
         return
