@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from plastax_benchmarks.rl.environment import Outcome, State
+from plastax_benchmarks.rl.presets import preset
 
 
 class Sledge:
@@ -49,3 +50,9 @@ TINY = {
     "redo_interval": 3,
     "lr": 3e-3,
 }
+
+
+def everything(out):
+    """A run that has everything: effective rank, changes of friction, Hessians, a checkpoint in the middle."""
+    spectra = {"compute_hessian_init": True, "compute_hessian_end": True, "compute_hessian_size": 50}
+    return preset("paper", "l2_er", **TINY, **spectra, checkpoint_every=2, out=out)

@@ -4,9 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from rl_support import Sledge
+
 from plastax_benchmarks.rl.episodes import advance, begin
 from plastax_benchmarks.rl.friction import friction_after, friction_at
-from rl_support import Sledge
 
 
 def walk(environment, actions, *, limit=1000, friction=0.0):

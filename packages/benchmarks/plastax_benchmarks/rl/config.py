@@ -176,8 +176,26 @@ class AntConfig:
         return {"problem": "slippery-ant", "num_tasks": self.frictions, **known}
 
 
-_POSITIVE = (
-    "total_steps change_every episode_limit seeds num_envs num_steps update_epochs num_minibatches clip_eps "
-    "hidden_size lr max_grad_norm er_batch er_step redo_interval compute_hessian_size compute_hessian_interval "
-    "hessian_order update_log_freq checkpoint_every reward_scale"
-).split()
+_POSITIVE = [
+    "total_steps",
+    "change_every",
+    "episode_limit",
+    "seeds",
+    "num_envs",
+    "num_steps",
+    "update_epochs",
+    "num_minibatches",
+    "clip_eps",
+    "hidden_size",
+    "lr",
+    "max_grad_norm",
+    "er_batch",
+    "er_step",
+    "redo_interval",
+    "compute_hessian_size",
+    "compute_hessian_interval",
+    "hessian_order",
+    "update_log_freq",
+    "checkpoint_every",
+    "reward_scale",
+]

@@ -34,7 +34,7 @@ def actor_loss(
     samples: Float[Array, "rows actions"],
     log_probabilities: Float[Array, " rows"],
     advantages: Float[Array, " rows"],
-    clip_eps: float,
+    clip_eps: float | Float[Array, ""],
 ) -> Float[Array, ""]:
     """The clipped surrogate: no reward for moving the probability ratio further than `clip_eps` from 1."""
     ratio = jnp.exp(log_probability(policy, samples) - log_probabilities)
@@ -43,7 +43,10 @@ def actor_loss(
 
 
 def value_loss(
-    value: Float[Array, " rows"], old: Float[Array, " rows"], targets: Float[Array, " rows"], clip_eps: float | None
+    value: Float[Array, " rows"],
+    old: Float[Array, " rows"],
+    targets: Float[Array, " rows"],
+    clip_eps: float | Float[Array, ""] | None,
 ) -> Float[Array, ""]:
     """Squared error; with `clip_eps`, no reward for moving the value further than that in one update."""
     error = (value - targets) ** 2

@@ -30,7 +30,9 @@ def see(normaliser: Normaliser, rows: Float[Array, "rows observation"]) -> Norma
     return Normaliser(count, normaliser.mean + shift * (number / count), squares)
 
 
-def normalise(normaliser: Normaliser, observation: Float[Array, "*rows observation"]) -> Float[Array, "*rows observation"]:
+def normalise(
+    normaliser: Normaliser, observation: Float[Array, "*rows observation"]
+) -> Float[Array, "*rows observation"]:
     """Standardised, and kept within 10 standard deviations; as it is while nothing has been seen."""
     variance = normaliser.squares / jnp.maximum(normaliser.count, 1.0)
     deviation = jnp.sqrt(jnp.maximum(variance, 1e-6))

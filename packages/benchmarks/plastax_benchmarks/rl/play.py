@@ -36,12 +36,12 @@ def read_learner(run: Path, config: AntConfig, environment: Any, seed: int) -> t
     """A learner as the newest checkpoint has it, and the number of its environment steps."""
     programs = Programs(config, environment)
     if seed not in programs.seeds:
-        raise ValueError(f"{run} has seeds {programs.seeds.tolist()}, not {seed}")
+        raise ValueError(f"{run} has seeds {programs.seeds}, not {seed}")
     # Without the lock, so that a run can be watched while it goes on.
     found = Checkpoints(run / "checkpoints", keep=1, tell=print).restore(jax.eval_shape(programs.init))
     if found is None:
         raise RunError(f"{run} has no checkpoint yet: let it run until one is saved")
-    place = programs.seeds.tolist().index(seed)
+    place = programs.seeds.index(seed)
     return jax.tree.map(lambda x: x[place], found[1]), found[0].step * config.window_steps
 
 
@@ -103,4 +103,6 @@ def page(ant: Ant, states: list[Any]) -> str:
     with quiet(), brax_arithmetic():
         from brax.io import html
 
-        return html.render(ant.simulator.sys.tree_replace({"opt.timestep": float(ant.simulator.dt)}), states, height=720)
+        return html.render(
+            ant.simulator.sys.tree_replace({"opt.timestep": float(ant.simulator.dt)}), states, height=720
+        )

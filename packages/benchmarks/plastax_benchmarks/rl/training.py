@@ -1,6 +1,7 @@
 """A run of Slippery Ant: the host loop around the compiled program, with a run folder that survives a kill."""
 
 import time
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, UInt32
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -36,7 +38,7 @@ class Programs:
     def __init__(self, config: AntConfig, environment: Environment):
         optimizer_of = optimizer_for(config, environment.observation_size, environment.action_size)
         layer_norm = RECIPES[config.method].layer_norm
-        self.seeds = config.seed + np.arange(config.seeds, dtype=np.uint32)
+        self.seeds = [config.seed + i for i in range(config.seeds)]
         self._init = jax.jit(jax.vmap(partial(ppo.init, config, environment, optimizer_of, layer_norm)))
         self.window = jax.jit(jax.vmap(partial(ppo.window, config, environment, optimizer_of)), donate_argnums=0)
 
@@ -47,9 +49,13 @@ class Programs:
         self.rows_at = jax.jit(jax.vmap(rows_at, in_axes=(0, None, 0)))
         """A rollout at some friction that leaves no trace in the training: for the Hessians."""
 
+    def seed_array(self) -> UInt32[Array, " seeds"]:
+        """The seeds, to be vmapped over."""
+        return jnp.asarray(self.seeds, jnp.uint32)
+
     def init(self) -> ppo.Learner:
         """All learners, before the first step."""
-        return self._init(jnp.asarray(self.seeds))
+        return self._init(self.seed_array())
 
 
 def run_slippery_ant(config: AntConfig, *, quiet: bool = False) -> Path:
@@ -104,7 +110,7 @@ def train(config: AntConfig, programs: Programs, *, quiet: bool = False) -> Path
     return run.path
 
 
-def lines(config: AntConfig, seeds, number: int, seen: ppo.Window) -> list[dict[str, Any]]:
+def lines(config: AntConfig, seeds: Sequence[int], number: int, seen: ppo.Window) -> list[dict[str, Any]]:
     """A line for each seed. Raises if a loss is no number."""
     step, sums = (number + 1) * config.window_steps, seen.sums
     for name, values in seen.losses._asdict().items():
@@ -120,7 +126,7 @@ def lines(config: AntConfig, seeds, number: int, seen: ppo.Window) -> list[dict[
         episodes = int(sums.episodes[i])
         return {
             "step": step,
-            "seed": int(seed),
+            "seed": seed,
             "friction": float(seen.friction[i]),
             "return": float(sums.total[i]) / episodes if episodes else None,
             "episode_length": float(sums.length[i]) / episodes if episodes else None,
@@ -153,13 +159,13 @@ def hessians_at_changes(config: AntConfig, programs: Programs, run: RunFolder, l
         whens += [("start", change)] if config.compute_hessian_init else []
         for when, task in whens:
             friction = friction_after(config.friction_seed, task) if config.friction is None else config.friction
-            keys = jax.vmap(lambda seed, n=2 * change + (when == "end"): _key(seed, n))(jnp.asarray(programs.seeds))
+            keys = jax.vmap(lambda seed, n=2 * change + (when == "end"): _key(seed, n))(programs.seed_array())
             rows = programs.rows_at(learner, jnp.asarray(friction, jnp.float32), keys)
             for i, seed in enumerate(programs.seeds):
                 model, mine = jax.tree.map(lambda x, i=i: x[i], (learner.model, rows))
                 about = {
                     "task": task,
-                    "seed": int(seed),
+                    "seed": seed,
                     "when": when,
                     "rows": "train",
                     "step": number * config.window_steps,
