@@ -6,9 +6,10 @@ import sys
 from pathlib import Path
 
 import jax
+from rl_support import Sledge, everything
+
 from plastax_benchmarks._threads import single_threaded_lapack
 from plastax_benchmarks.rl.training import Programs, train
-from rl_support import everything, Sledge
 
 
 class Deadly(Programs):

@@ -8,7 +8,7 @@ from plastax_benchmarks.rl.presets import preset
 
 
 class Sledge:
-    """Observes (position, velocity, 1). Rewarded for a velocity near 1. Friction slows it down. Ends beyond position 3."""
+    """Sees (position, velocity, 1), is rewarded for velocity 1, slowed by friction, and ends beyond position 3."""
 
     observation_size = 3
     action_size = 2

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+
 from plastax_benchmarks.rl.ant import Ant, brax_arithmetic
 
 
@@ -58,5 +59,3 @@ def test_sizes_are_brax_own():
     state = jax.eval_shape(ant.reset, jax.random.key(0), jnp.asarray(1.0))
     assert state.observation.shape == (ant.observation_size,)
     assert ant.action_size == ant.simulator.action_size
-
-

@@ -7,14 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from rl_support import TINY, Sledge
+
+import plastax
 from plastax_benchmarks.rl import methods, ppo
 from plastax_benchmarks.rl.config import AntConfig
 from plastax_benchmarks.rl.friction import friction_after
 from plastax_benchmarks.rl.presets import PRESETS, fill_in, preset
 from plastax_benchmarks.rl.training import Programs
-from rl_support import TINY, Sledge
-
-import plastax
 
 
 BP = preset("paper", **TINY)

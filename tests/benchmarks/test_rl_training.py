@@ -13,6 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
+from rl_support import TINY, Sledge, everything
+
+import plastax_diagnostics as pd
+from plastax.models import ActorCritic
 from plastax_benchmarks.rl import ppo
 from plastax_benchmarks.rl.changes import around_changes, changes_between
 from plastax_benchmarks.rl.command import parse
@@ -23,10 +27,6 @@ from plastax_benchmarks.rl.presets import preset
 from plastax_benchmarks.rl.rollout import EpisodeSums
 from plastax_benchmarks.rl.training import Programs, lines, train
 from plastax_benchmarks.runs import RunError, read_stream
-from rl_support import TINY, Sledge, everything
-
-import plastax_diagnostics as pd
-from plastax.models import ActorCritic
 
 
 HERE = Path(__file__).parent

@@ -49,7 +49,7 @@ class Ant:
                 from brax.envs.ant import Ant as BraxAnt
             except ImportError as error:
                 raise ImportError('the ant needs brax and mujoco: pip install "plastax[rl]"') from error
-            self.simulator = BraxAnt(backend=backend)
+            self.simulator: Any = BraxAnt(backend=backend)
 
     def reset(self, key: PRNGKeyArray, friction: Float[Array, ""]) -> State:
         """A new start near the origin, with a little noise. Friction plays no part in it."""
@@ -66,7 +66,7 @@ class Ant:
         return Outcome(State(after, after.obs, state.friction), after.reward, after.done > 0.5)
 
     def with_friction(self, friction: Float[Array, ""]) -> Any:
-        """Brax's environment with all geoms at one sliding friction: a copy, so no traced value stays behind in ours."""
+        """Brax's environment with all geoms at one sliding friction: a copy, so nothing traced stays behind in ours."""
         simulator, system = copy.copy(self.simulator), self.simulator.sys
         sliding = jnp.broadcast_to(friction, system.geom_friction[:, 0].shape)
         simulator.sys = system.replace(geom_friction=jnp.asarray(system.geom_friction).at[:, 0].set(sliding))

@@ -7,7 +7,7 @@ from .config import AntConfig
 
 
 def changes_between(config: AntConfig, first: int, last: int) -> list[int]:
-    """The numbers of the changes (from 1) that take effect from the start of window `first` on, before window `last`."""
+    """The numbers of the changes (from 1) from the start of window `first` to the start of window `last`, exclusive."""
     if config.friction is not None:
         return []
     begin, end = first * config.window_steps, last * config.window_steps

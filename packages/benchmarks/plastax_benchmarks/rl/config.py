@@ -91,7 +91,9 @@ class AntConfig:
     er_lr: float | None = None
     """Learning rate of the effective-rank step."""
     er_batch: int = 128
-    """Minibatches from one effective-rank step to the next; it sees all of them."""
+    """Minibatches from one effective-rank step to the next."""
+    er_window: int | None = None
+    """How many of the last minibatches it sees. By default all of them, as in the paper."""
     er_step: int = 1
     """Effective-rank steps in a row."""
     replacement_rate: float | None = None
@@ -129,11 +131,14 @@ class AntConfig:
         for name in ("gamma", "lambda0", "beta_1", "beta_2", "decay_rate"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} must lie in [0, 1], got {getattr(self, name)}")
+        if self.er_window is not None and not 1 <= self.er_window <= self.er_batch:
+            raise ValueError(f"er_window must lie between 1 and er_batch={self.er_batch}, got {self.er_window}")
         if self.friction is not None and not self.friction >= 0:
             raise ValueError(f"friction must not be negative, got {self.friction}")
         if self.rows % self.num_minibatches:
             raise ValueError(
-                f"num_minibatches={self.num_minibatches} must divide the rollout of num_envs * num_steps = {self.rows} rows"
+                f"num_minibatches={self.num_minibatches} must divide the rows of a rollout, num_envs * num_steps = "
+                f"{self.rows}"
             )
         if self.rows // self.num_minibatches < 2 and self.normalise_advantages:
             raise ValueError("minibatches of one row cannot be standardised: use fewer, or --no-normalise-advantages")

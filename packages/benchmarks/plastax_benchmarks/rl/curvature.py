@@ -1,7 +1,8 @@
 """Hessian spectra of actor and critic, at the friction then in force."""
 
-import io
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -59,8 +60,9 @@ def spectra(
     config: AntConfig, model: ActorCritic, rows: Rows, key: PRNGKeyArray
 ) -> Iterator[tuple[str, dict[str, Any], bytes]]:
     """For actor and critic: the name, a line of numbers, and the spectrum as the content of an `.npz` file."""
-    for (name, operator), key in zip(operators(config, model, rows).items(), jax.random.split(key), strict=True):
-        found = pd.spectrum(operator, key, order=config.hessian_order)
+    keys = jax.random.split(key)
+    for (name, operator), own in zip(operators(config, model, rows).items(), keys, strict=True):
+        found = pd.spectrum(operator, own, order=config.hessian_order)
         rank = found.epsilon_rank(EPSILON)
         line = {
             "network": name,
@@ -74,15 +76,11 @@ def spectra(
             "largest": found.extremes.largest,
             "trace": found.trace.value,
         }
-        file = io.BytesIO()
-        _save(found, file)
-        yield name, line, file.getvalue()
+        yield name, line, _as_bytes(found)
 
 
-def _save(found: pd.Spectrum, file: io.BytesIO) -> None:
-    import tempfile
-    from pathlib import Path
-
+def _as_bytes(found: pd.Spectrum) -> bytes:
+    """The content of the file that a spectrum is saved to: the run folder then writes it as a whole or not at all."""
     with tempfile.TemporaryDirectory() as folder:
         found.save(Path(folder) / "spectrum.npz")
-        file.write((Path(folder) / "spectrum.npz").read_bytes())
+        return (Path(folder) / "spectrum.npz").read_bytes()

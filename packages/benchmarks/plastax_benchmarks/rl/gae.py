@@ -18,7 +18,7 @@ def generalised_advantages(
     r"""How much better actions were than expected: $A_t = \delta_t + \gamma \lambda A_{t+1}$ within an episode.
 
     Here $\delta_t = r_t + \gamma V(s'_t) - V(s_t)$, with $V(s'_t) = 0$ after a terminal state. An episode that was cut
-    off goes on behind the cut as far as its value knows: $\delta_t$ has $V(s'_t)$ in full, but no later $\delta$ counts.
+    off goes on behind the cut as far as its value knows: $\delta_t$ has $V(s'_t)$, but no later $\delta$ counts.
 
     **Arguments:**
 

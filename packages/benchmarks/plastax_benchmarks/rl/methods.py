@@ -81,31 +81,36 @@ def optimizer_for(config: AntConfig, observation_size: int, action_size: int) ->
     def optimizer_of(key):
         parts = [optax.clip_by_global_norm(config.max_grad_norm)]
         if recipe.l2:
-            parts.append(optax.add_decayed_weights(config.weight_decay))
+            parts.append(optax.add_decayed_weights(_value(config, "weight_decay")))
         if recipe.spectral:
-            parts.append(plastax.spectral_penalty(config.spectral_strength, key=key))
+            parts.append(plastax.spectral_penalty(_value(config, "spectral_strength"), key=key))
         step = base_optimizer(config, recipe.resets is not None)
         if recipe.resets == "cbp":
             step = plastax.continual_backprop(
                 step,
                 units,
-                replacement_rate=config.replacement_rate,
+                replacement_rate=_value(config, "replacement_rate"),
                 decay_rate=config.decay_rate,
                 maturity_threshold=config.maturity_threshold,
                 key=key,
             )
         elif recipe.resets == "redo":
             step = plastax.redo(
-                step, units, threshold=config.redo_threshold, interval=config.redo_interval, key=key, init=lecun
+                step,
+                units,
+                threshold=_value(config, "redo_threshold"),
+                interval=config.redo_interval,
+                key=key,
+                init=lecun,
             )
         parts.append(step)
         if recipe.effective_rank:
             parts.append(
                 plastax.effective_rank_step(
                     features,
-                    config.er_lr,
+                    _value(config, "er_lr"),
                     interval=config.er_batch,
-                    window=config.er_batch,
+                    window=config.er_window or config.er_batch,
                     steps=config.er_step,
                     inputs=minibatch,
                 )
@@ -113,3 +118,10 @@ def optimizer_for(config: AntConfig, observation_size: int, action_size: int) ->
         return optax.chain(*parts)
 
     return optimizer_of
+
+
+def _value(config: AntConfig, name: str) -> float:
+    value = getattr(config, name)
+    if value is None:
+        raise ValueError(f"method {config.method!r} needs {name}: give it, or take the preset's with fill_in(config)")
+    return value

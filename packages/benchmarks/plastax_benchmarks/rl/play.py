@@ -103,6 +103,6 @@ def page(ant: Ant, states: list[Any]) -> str:
     with quiet(), brax_arithmetic():
         from brax.io import html
 
-        return html.render(
-            ant.simulator.sys.tree_replace({"opt.timestep": float(ant.simulator.dt)}), states, height=720
-        )
+        # Each of these states is a whole step apart, not one of the simulator's own short ones.
+        system: Any = ant.simulator.sys.tree_replace({"opt.timestep": float(ant.simulator.dt)})
+        return html.render(system, states, height=720)

@@ -1,7 +1,7 @@
 """Proximal policy optimization. Rollouts and updates are one compiled program, and seeds are vmapped over it."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -111,7 +111,14 @@ def collect(
     return episodes, rows, episode_sums(trajectory.outcome), trajectory.observations
 
 
-def learn(config: AntConfig, optimizer, model, opt_state, rows: Rows, key: PRNGKeyArray):
+def learn(
+    config: AntConfig,
+    optimizer: optax.GradientTransformationExtraArgs,
+    model: plastax.models.ActorCritic,
+    opt_state: optax.OptState,
+    rows: Rows,
+    key: PRNGKeyArray,
+) -> tuple[Any, optax.OptState, Losses]:
     """All epochs over the rows of one rollout."""
 
     def minibatch(carry, rows):
@@ -129,8 +136,9 @@ def learn(config: AntConfig, optimizer, model, opt_state, rows: Rows, key: PRNGK
         shuffled = jax.tree.map(lambda x: x[order].reshape(config.num_minibatches, -1, *x.shape[1:]), rows)
         return jax.lax.scan(minibatch, carry, shuffled)
 
-    (model, opt_state), losses = jax.lax.scan(epoch, (model, opt_state), jax.random.split(key, config.update_epochs))
-    return model, opt_state, jax.tree.map(jnp.mean, losses)
+    carry, losses = jax.lax.scan(epoch, (model, opt_state), jax.random.split(key, config.update_epochs))
+    learnt, opt_state = carry
+    return learnt, opt_state, jax.tree.map(jnp.mean, losses)
 
 
 def update(config: AntConfig, environment: Environment, optimizer, learner: Learner):

@@ -3,9 +3,10 @@
 Run with `plastax bench rl`. Both train an ant with networks of one hidden layer of 256 for actor and critic, with the
 same rollouts, minibatches and epochs, observations standardised and actions squashed. After each of brax's epochs comes
 a window of ours with as many steps, so that whatever else the machine does falls on both; the first of each, which
-compiles, does not count. What differs: brax computes advantages anew in every minibatch, starts every episode of a
-rollout from the first state, and has one friction for all; ours computes them once for a rollout, draws every start, has
-a friction for each environment that may change at each step, and takes dead units and effective ranks in every window.
+compiles, does not count. What differs: brax computes advantages anew in every minibatch, starts all episodes of an
+environment from its first state, and has one friction; ours computes advantages once for a rollout, draws every start,
+has a friction for each environment that may change at each step, and takes dead units and effective ranks in every
+window.
 """
 
 import argparse
@@ -87,8 +88,8 @@ def main(arguments: list[str] | None = None) -> None:
     config = preset("laptop", backend=asked.backend, num_envs=asked.envs, seeds=1, update_log_freq=asked.updates)
     seen = steps_per_second(config, asked.rounds)
     print(
-        f"{asked.backend}, {config.num_envs} environments, rollouts of {config.num_steps} steps, {config.update_epochs} "
-        f"epochs of {config.num_minibatches} minibatches; medians of {asked.rounds} rounds"
+        f"{asked.backend}, {config.num_envs} environments, rollouts of {config.num_steps} steps, "
+        f"{config.update_epochs} epochs of {config.num_minibatches} minibatches; medians of {asked.rounds} rounds"
     )
     for name, values in seen.items():
         print(f"  {name:6} {np.median(values):9.0f} environment steps per second")
