@@ -1,11 +1,20 @@
 """Brax's ant: friction matters, costs no compilation, and is each environment's own."""
 
+import base64
+import json
+import re
+import zlib
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from plastax_benchmarks.rl.ant import Ant, brax_arithmetic
+from plastax_benchmarks.rl.play import play, read_config
+from plastax_benchmarks.rl.presets import preset
+from plastax_benchmarks.rl.training import Programs, train
+from plastax_benchmarks.runs import RunError, read_stream
 
 
 STEPS = 25
@@ -59,3 +68,36 @@ def test_sizes_are_brax_own():
     state = jax.eval_shape(ant.reset, jax.random.key(0), jnp.asarray(1.0))
     assert state.observation.shape == (ant.observation_size,)
     assert ant.action_size == ant.simulator.action_size
+
+
+def test_an_ant_is_trained_and_played(tmp_path, capsys):
+    settings = {
+        "num_envs": 2,
+        "num_steps": 4,
+        "update_epochs": 1,
+        "num_minibatches": 2,
+        "update_log_freq": 1,
+        "seeds": 1,
+    }
+    config = preset("laptop", **settings, hidden_size=8, total_steps=16, change_every=8, out=tmp_path / "run")
+    programs = Programs(config, Ant(config.backend))
+    train(config, programs, quiet=True)
+    # Two windows at two frictions, by one program.
+    first, second = read_stream(tmp_path / "run" / "metrics.jsonl")
+    assert first["friction"] != second["friction"]
+    assert programs.window._cache_size() == 1
+
+    page = play(tmp_path / "run", steps=3).read_text()
+    assert "3 steps at friction" in capsys.readouterr().out
+    content = zlib.decompress(base64.b64decode(re.search(r'var system = "([^"]+)"', page)[1]))
+    episode = json.loads(content)
+    assert len(episode["states"]["x"]) == 3
+    assert episode["opt"]["timestep"] == pytest.approx(0.05)
+
+
+def test_only_runs_of_ants_can_be_played(tmp_path):
+    with pytest.raises(RunError, match=r"there is no config\.json"):
+        read_config(tmp_path)
+    (tmp_path / "config.json").write_text('{"problem": "permuted-mnist"}')
+    with pytest.raises(RunError, match="a run of 'permuted-mnist'"):
+        read_config(tmp_path)
