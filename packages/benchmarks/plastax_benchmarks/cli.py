@@ -28,6 +28,7 @@ BENCHES = {
     "resnet-hvp": "memory of Hessian-vector products of a ResNet-18",
     "methods": "training steps per second of every method at the paper's network, beside autodiff through an SVD",
     "scan": "a convolutional training step inside a scan and outside one",
+    "paper-scale": "a few steps of each problem at the paper's scale: time and memory",
     "resume": "kill a run at random moments until it is done, and compare its metrics with an undisturbed one",
     "rl": "environment steps per second of our PPO and of brax's",
 }

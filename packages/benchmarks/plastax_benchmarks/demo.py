@@ -24,7 +24,7 @@ EDGE = 5
 COLOURS = {"bp": "#c44e52", "l2": "#8c8c8c", "er": "#dd8452", "l2_er": "#4c72b0"}
 
 Curves = Mapping[str, np.ndarray]
-"""What was seen in each task, [tasks, seeds] by name; epsilon-ranks at the first and the last task switch, [2, seeds]."""
+"""What was seen in each task, [tasks, seeds] by name; epsilon-ranks at the first and the last switch, [2, seeds]."""
 
 
 def run_demo(out: Path, tasks: int = 40, seeds: int = 3) -> dict[str, Any]:

@@ -50,7 +50,7 @@ def make_network(settings: Settings, input_shape: tuple[int, ...], outputs: int,
 
 
 def make_optimizer(
-    settings: Settings, strengths: Strengths, network: plastax.models.MLP, key: PRNGKeyArray
+    settings: Settings, strengths: Strengths, network: MLP | ConvNet | ResNet18 | GatedLinear, key: PRNGKeyArray
 ) -> optax.GradientTransformationExtraArgs:
     """The transformations of a method. The effective-rank step is not among them: the training loop takes it.
 

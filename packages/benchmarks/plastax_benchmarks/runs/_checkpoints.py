@@ -179,7 +179,19 @@ class Checkpoints:
         self._clean(keep=None)
 
     def restore(self, target: Any) -> tuple[Saved, Any] | None:
-        """The newest checkpoint that can be read, in the shape of the target; `None` where there is none at all."""
+        """The newest checkpoint that can be read, in the shape of the target; `None` where there is none at all.
+
+        Newer ones that cannot be read are set aside.
+        """
+        found = self.read(target)
+        if found is None:
+            return None
+        saved, tree, broken = found
+        self._set_aside(broken, saved.step)
+        return saved, tree
+
+    def read(self, target: Any) -> tuple[Saved, Any, list[tuple[Path, str]]] | None:
+        """Likewise, with newer ones that cannot be read and why. Nothing is touched, so it needs no lock."""
         broken: list[tuple[Path, str]] = []
         for path in self.existing():
             try:
@@ -200,8 +212,7 @@ class Checkpoints:
             except Exception as error:  # Whatever orbax makes of files that are cut, changed or gone.
                 broken.append((path, _in_words(error)))
                 continue
-            self._set_aside(broken, saved.step)
-            return saved, unflatten(arrays, target)
+            return saved, unflatten(arrays, target), broken
         if broken:
             reasons = "\n".join(f"  {path.name}: {reason}" for path, reason in broken)
             raise RunError(
@@ -216,6 +227,20 @@ class Checkpoints:
             aside = path.with_name(path.name + CORRUPT)
             shutil.rmtree(aside, ignore_errors=True)
             path.rename(aside)
+
+
+def read_checkpoint(path: str | os.PathLike[str], target: Any) -> tuple[int, Any] | None:
+    """The newest checkpoint of a run that can be read, for looking at. The run may be going on, and is not disturbed.
+
+    **Arguments:**
+
+    - `path`: the folder of the run.
+    - `target`: a tree like the saved one, of arrays or of `jax.ShapeDtypeStruct`.
+
+    **Returns:** the step and the tree, on the default device; `None` when nothing was saved yet.
+    """
+    found = Checkpoints(Path(path) / "checkpoints", keep=1, tell=lambda _: None).read(target)
+    return None if found is None else (found[0].step, found[1])
 
 
 def _in_words(error: Exception) -> str:

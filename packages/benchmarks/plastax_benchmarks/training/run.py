@@ -64,10 +64,13 @@ def run(
     console = Console() if console is None else console
     single_threaded_lapack()
     keep_compiled_programs()
-    members = _members(settings, sweep or {})
+    members = members_of(settings, sweep or {})
+    # Before the folder is made: a mistake leaves nothing behind.
+    problem, data = load_problem(settings)
+    trainer = Trainer(problem, settings)
     config = settings.as_json() | ({"sweep": {name: list(values) for name, values in sweep.items()}} if sweep else {})
     with open_run(settings.folder, config, may_change=MAY_CHANGE) as folder, _terminate_like_interrupt():
-        loop = _Loop(settings, members, folder, console)
+        loop = _Loop(trainer, Programs(trainer, data, members), members, folder, console)
         loop.restore()
         try:
             loop.go_on()
@@ -84,11 +87,11 @@ def run(
 class _Loop:
     """The state of a run between tasks."""
 
-    def __init__(self, settings: Settings, members: list[Member], folder: RunFolder, console: Console):
-        problem, data = load_problem(settings)
-        self.settings, self.members, self.folder, self.console = settings, members, folder, console
-        self.trainer = Trainer(problem, settings)
-        self.programs = Programs(self.trainer, data, members)
+    def __init__(
+        self, trainer: Trainer, programs: Programs, members: list[Member], folder: RunFolder, console: Console
+    ):
+        self.settings, self.members, self.folder, self.console = trainer.settings, members, folder, console
+        self.trainer, self.programs = trainer, programs
         self.pace = Pace()
         self.learner = self.programs.init(0)
         self.done = 0
@@ -204,7 +207,8 @@ class _Loop:
         lines = []
         for i, member in enumerate(self.members):
             own, keys = self._member(learner, i)
-            for rows, line, report in diagnose(self.trainer, own, keys, self.programs.data, number):
+            rate = member.strengths.get("learning_rate")
+            for rows, line, report in diagnose(self.trainer, own, keys, self.programs.data, number, learning_rate=rate):
                 names = {"task": number, "seed": member.seed, **member.strengths, "when": when, "rows": rows}
                 lines.append(names | line)
                 swept = "".join(f"-{name}-{value:g}" for name, value in member.strengths.items())
@@ -239,7 +243,7 @@ class _Loop:
                     )
 
 
-def _members(settings: Settings, sweep: Mapping[str, Sequence[float]]) -> list[Member]:
+def members_of(settings: Settings, sweep: Mapping[str, Sequence[float]]) -> list[Member]:
     """All combinations of the swept values, each with all seeds."""
     for name, values in sweep.items():
         if not isinstance(getattr(settings, name, None), float):

@@ -1,0 +1,1 @@
+"""Spectra of a run's networks: `plastax spectrum`."""

@@ -1,0 +1,119 @@
+"""Spectra as a figure: a column for each task, Hessian and Gauss-Newton matrix, before and after training."""
+
+from operator import attrgetter
+from pathlib import Path
+
+import numpy as np
+
+from plastax_diagnostics import CurvatureSummary
+
+from .reports import Place, Reports
+
+
+COLOURS = {"train": "tab:blue", "held_out": "tab:orange"}
+"""As in the paper."""
+
+NAMES = {"train": "training rows", "held_out": "held-out rows"}
+
+KINDS = {"Hessian": attrgetter("hessian"), "Gauss-Newton": attrgetter("gram")}
+
+SMOOTHING = 0.15
+"""Standard deviation of the Gaussian at each node, along the stretched axis."""
+
+FLOOR = 1e-7
+"""Densities below are not shown: that of one eigenvalue in a million is about a millionth."""
+
+
+def draw_spectra(reports: Reports, path: Path, title: str) -> None:
+    """Draws the densities of all reports (of one network) along an axis that is linear up to eps, logarithmic beyond.
+
+    **Arguments:**
+
+    - `reports`: at least one.
+    - `path`: of the PNG.
+    - `title`: of the figure.
+    """
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    tasks = sorted({place.task for place in reports})
+    moments = [when for when in ("start", "end") if any(place.when == when for place in reports)]
+    rows = [(kind, when) for kind in KINDS for when in moments]
+    figure, grid = plt.subplots(
+        len(rows),
+        len(tasks),
+        figsize=(1.5 + 4 * len(tasks), 0.8 + 2.3 * len(rows)),
+        squeeze=False,
+        sharey=True,
+        layout="constrained",
+    )
+    # One axis for all spectra of a kind, so that they can be compared; thresholds differ little between tasks.
+    scale = min(report.eps for report in reports.values())
+    for i, (kind, when) in enumerate(rows):
+        of_kind = [KINDS[kind](report) for report in reports.values()]
+        low, high = min(each.smallest for each in of_kind), max(each.largest for each in of_kind)
+        for j, task in enumerate(tasks):
+            axis = grid[i, j]
+            shown = [p for p in reports if (p.task, p.when) == (task, when)]
+            for place in sorted(shown, key=lambda place: place.rows != "train"):
+                _draw(axis, place, KINDS[kind](reports[place]), scale)
+                axis.axvline(reports[place].eps, color="0.3", linestyle=":", linewidth=1)
+                if kind == "Hessian":
+                    axis.axvline(-reports[place].eps, color="0.3", linestyle=":", linewidth=1)
+            axis.set_xscale("asinh", linear_width=scale)
+            axis.set(yscale="log", ylim=(FLOOR, 3e3), title=f"task {task}, {when}: {kind}")
+            axis.set_xlim(scale * np.sinh(np.arcsinh(low / scale) - 1), scale * np.sinh(np.arcsinh(high / scale) + 1))
+            axis.set_xticks(*_ticks(low, high, scale))
+            axis.tick_params(labelsize=8)
+            if shown:
+                axis.legend(fontsize=7, loc="upper right")
+            else:
+                axis.text(0.5, 0.5, "no report", ha="center", va="center", transform=axis.transAxes)
+        grid[i, 0].set_ylabel("density")
+    for axis in grid[-1]:
+        axis.set_xlabel("eigenvalue (dotted: eps)")
+    figure.suptitle(title)
+    try:
+        figure.savefig(path, dpi=130, format="png")
+    finally:
+        plt.close(figure)
+
+
+def stretched_density(
+    nodes: np.ndarray, weights: np.ndarray, scale: float, points: int = 800
+) -> tuple[np.ndarray, np.ndarray]:
+    """Eigenvalues and their density along arcsinh(eigenvalue / scale), of integral 1: a Gaussian for each node."""
+    places = np.arcsinh(nodes / scale)
+    grid = np.linspace(places.min() - 7 * SMOOTHING, places.max() + 7 * SMOOTHING, points)
+    spread = np.exp(-0.5 * ((grid[:, None] - places) / SMOOTHING) ** 2) / (SMOOTHING * np.sqrt(2 * np.pi))
+    return scale * np.sinh(grid), spread @ weights
+
+
+def _draw(axis, place: Place, summary: CurvatureSummary, scale: float) -> None:
+    values, density = stretched_density(np.asarray(summary.nodes), np.asarray(summary.weights), scale)
+    label, colour = f"{NAMES[place.rows]}: {count(summary)} of {summary.size} above eps", COLOURS[place.rows]
+    axis.plot(values, density, color=colour, linewidth=1.2, label=label)
+    axis.fill_between(values, density, FLOOR, color=colour, alpha=0.12)
+
+
+def count(summary: CurvatureSummary) -> str:
+    """An epsilon-rank with its bracket, or alone where it is exact."""
+    rank = summary.epsilon_rank
+    if summary.exact:
+        return f"{rank.value:.0f}"
+    return f"{rank.value:.0f} [{rank.lower:.0f}, {rank.upper:.0f}]"
+
+
+def _ticks(lowest: float, highest: float, scale: float) -> tuple[list[float], list[str]]:
+    """Zero, and at most four powers of ten on either side."""
+    first = int(np.ceil(np.log10(scale)))
+    ticks, names = [0.0], ["0"]
+    for sign, reach in ((-1, -lowest), (1, highest)):
+        if reach > scale:
+            powers = range(first, int(np.ceil(np.log10(reach))) + 1)
+            for power in powers[:: -(-len(powers) // 4)]:
+                ticks.append(sign * 10.0**power)
+                names.append(f"${'-' if sign < 0 else ''}10^{{{power}}}$")
+    return ticks, names

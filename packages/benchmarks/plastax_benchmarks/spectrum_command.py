@@ -1,0 +1,56 @@
+"""`plastax spectrum`: how much curvature the networks of a run have left."""
+
+from functools import partial
+from pathlib import Path
+
+
+def spectrum(
+    run: Path,
+    /,
+    task: tuple[int, ...] = (),
+    seed: int | None = None,
+    swept: str | None = None,
+    out: Path | None = None,
+    data_dir: Path | None = None,
+) -> None:
+    """Draw spectra of the Hessian and of the Gauss-Newton matrix at task switches, and print what they say.
+
+    A run that was made with --diagnose-every has written them down; of others, the last checkpoint is looked at.
+
+    Args:
+        run: folder of a run, finished or going on.
+        task: numbers of tasks; the first, a middle and the last one by default.
+        seed: which seed; the first by default.
+        swept: which member of a sweep, such as weight_decay-0.001; the first by default.
+        out: file for the figure; spectra.png in the folder of the run by default.
+        data_dir: folder with data sets, if a checkpoint is to be looked at.
+
+    """
+    from rich.console import Console
+
+    from .spectra.figure import draw_spectra
+    from .spectra.reports import choose, find_reports, of_last_checkpoint, read_report
+    from .spectra.table import as_table, legend
+
+    if not run.is_dir():
+        raise ValueError(f"there is no folder {run}")
+    if not (run / "config.json").is_file():
+        raise ValueError(f"{run} is no run: a run is a folder with config.json, as `plastax run --out` makes them")
+    console = Console()
+    tell = partial(console.print, markup=False, highlight=False)
+    paths = find_reports(run)
+    if paths:
+        reports = {place: read_report(paths[place]) for place in choose(paths, task, seed, swept)}
+        others = sorted({place.swept for place in paths} - {place.swept for place in reports})
+        if others:
+            tell(f"This run is a sweep; others to look at with --swept: {', '.join(others)}")
+    else:
+        tell(f"{run} has no reports (it was run without --diagnose-every): its last checkpoint is looked at instead.")
+        reports = of_last_checkpoint(run, seed, swept, data_dir, tell)
+        reports = {place: reports[place] for place in choose(reports, task, None, None)}
+    out = run / "spectra.png" if out is None else out
+    console.print(as_table(reports))
+    tell(legend(reports))
+    first = next(iter(reports))
+    draw_spectra(reports, out, f"{run.name}, seed {first.seed}" + (f", {first.swept}" if first.swept else ""))
+    tell(f"Figure: {out}")

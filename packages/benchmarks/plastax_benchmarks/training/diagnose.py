@@ -1,0 +1,220 @@
+"""How much curvature a network has left for a task: what `--diagnose-every` writes down, and the epsilon-rank alone."""
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PyTree
+
+import plastax_diagnostics as pd
+
+from ..problems.stream import Examples
+from .gram import MOST_ROWS, Outputs, gram_matrix, rows_for
+from .learner import Keys, Learner, Trainer, some_examples
+
+
+CONTRACTION = 1e-3
+"""The share of a component that may be left at the end of a task for its direction to count as learnt in time."""
+
+ROWS = {"train": False, "held_out": True}
+
+
+class Features(eqx.Module):
+    """The features as a function of parameters and inputs, for statistics of units."""
+
+    static: PyTree
+    state: PyTree
+
+    def __call__(self, params: PyTree, inputs: Float[Array, "rows ..."]) -> dict[str, Array]:
+        """The features by name."""
+        return eqx.combine(params, self.static)(inputs, self.state, train=False)[1]
+
+
+def diagnose(
+    trainer: Trainer,
+    learner: Learner,
+    keys: Keys,
+    data: PyTree,
+    number: int,
+    *,
+    learning_rate: float | None = None,
+) -> Iterator[tuple[str, dict[str, Any], str]]:
+    r"""Looks at one network as it would learn, or has learnt, a task: on rows of its training and on held-out rows.
+
+    All epsilon-ranks share one threshold: the eigenvalue from which gradient descent, with all steps of the task,
+    leaves at most a thousandth of a component. With momentum $m$ the learning rate counts as $\eta/(1 - m)$, which is
+    what steps along a slow direction add up to; annealing, decay, Adam and Muon are not accounted for.
+
+    `epsilon_rank` counts the eigenvalues of the generalised Gauss-Newton matrix exactly, on as many rows as this takes
+    (at most 250); the report is about all rows, up to `diagnose_size`, with brackets where it is no exact count.
+    Classes that are not in play have no part in either. The same arguments give the same lines and reports: no wall
+    times are in them. New programs are compiled when the number of rows or classes changes.
+
+    **Arguments:**
+
+    - `trainer`, `data`: of the run.
+    - `learner`, `keys`: of one member.
+    - `number`: of the task.
+    - `learning_rate`: where it is not that of the settings, as in a sweep.
+
+    **Returns:**
+
+    For each kind of rows (`"train"`, `"held_out"`) its name, a line for `diagnostics.jsonl`, and the plasticity report
+    as JSON. Raises a `ValueError` if the network has diverged.
+    """
+    rate, steps, eps = _budget(trainer, number, learning_rate)
+    for name, held_out in ROWS.items():
+        key = _key(keys, number, held_out)
+        model, examples = _look(trainer, learner, keys, data, number, key, trainer.settings.diagnose_size, held_out)
+        report = pd.plasticity_report(
+            model,
+            trainer.problem.loss,
+            learner.params,
+            (examples.inputs, examples.targets),
+            learning_rate=rate,
+            steps=steps,
+            contraction=CONTRACTION,
+            eps=eps,
+            key=jax.random.fold_in(key, 1),
+            features=Features(trainer.static, learner.model_state),
+            chunk=_CHUNKS.get(trainer.settings.network),
+            settings=_effort(trainer),
+        )
+        report = dataclasses.replace(report, seconds=0.0)
+        line = _gram_numbers(trainer, learner, model, examples, number, rate, eps) | _report_numbers(report)
+        yield name, line, report.to_json()
+
+
+def epsilon_rank_at(
+    trainer: Trainer,
+    learner: Learner,
+    keys: Keys,
+    data: PyTree,
+    number: int,
+    rows: int = MOST_ROWS,
+    eps: float | None = None,
+    *,
+    learning_rate: float | None = None,
+) -> tuple[float, float]:
+    """How many directions of a network are steep enough to learn a task in time, exactly, from held-out rows.
+
+    **Arguments:**
+
+    - `trainer`, `learner`, `keys`, `data`, `number`: as in `diagnose`.
+    - `rows`: at most so many, and rows x outputs at most 3000.
+    - `eps`: threshold; by default that of `diagnose`.
+    - `learning_rate`: as in `diagnose`.
+
+    **Returns:**
+
+    The number of eigenvalues of the generalised Gauss-Newton matrix above the threshold, and the threshold.
+    """
+    eps = _budget(trainer, number, learning_rate)[2] if eps is None else eps
+    model, examples = _look(trainer, learner, keys, data, number, _key(keys, number, True), rows, held_out=True)
+    inputs = examples.inputs[: rows_for(_width(trainer, model), learner.params, rows)]
+    return gram_matrix(model, trainer.problem.loss, learner.params, inputs).count_above(eps), eps
+
+
+def _budget(trainer: Trainer, number: int, learning_rate: float | None) -> tuple[float, int, float]:
+    """The learning rate that counts, the steps of a task, and the threshold that they make."""
+    settings = trainer.settings
+    rate = settings.learning_rate if learning_rate is None else learning_rate
+    if settings.optimizer == "sgd":
+        rate /= 1 - settings.momentum
+    steps = trainer.steps_in(number)
+    return rate, steps, pd.fast_threshold(rate, steps, CONTRACTION)
+
+
+def _key(keys: Keys, number: int, held_out: bool):
+    # 1 and 2 are for the rows of `evaluate`.
+    return jax.random.fold_in(jax.random.fold_in(keys.order, number), 3 + held_out)
+
+
+def _look(
+    trainer: Trainer, learner: Learner, keys: Keys, data: PyTree, number: int, key, most: int, held_out: bool
+) -> tuple[Outputs, Examples]:
+    """The outputs in play as a function, and rows of a task with targets among them."""
+    found, weights = _draw(trainer.problem, data, keys.stream, jnp.asarray(number), key, most, held_out)
+    count = int(np.sum(np.asarray(weights)))
+    examples = Examples(found.inputs[:count], found.targets[:count])
+    classes = trainer.problem.active_classes(data, keys.stream, number)
+    if classes is None:
+        return Outputs(trainer.static, learner.model_state, None), examples
+    places = jnp.asarray(np.searchsorted(classes, np.asarray(examples.targets)), jnp.int32)
+    return (
+        Outputs(trainer.static, learner.model_state, jnp.asarray(classes, jnp.int32)),
+        Examples(examples.inputs, places),
+    )
+
+
+@eqx.filter_jit
+def _draw(problem, data, stream, number, key, most, held_out):
+    return some_examples(problem, data, problem.task(data, stream, number), key, most, held_out=held_out)
+
+
+def _gram_numbers(
+    trainer: Trainer, learner: Learner, model: Outputs, examples: Examples, number: int, rate: float, eps: float
+) -> dict[str, Any]:
+    """What the exact Gram matrix of a few rows says."""
+    inputs = examples.inputs[: rows_for(_width(trainer, model), learner.params)]
+    gram = gram_matrix(model, trainer.problem.loss, learner.params, inputs)
+    numbers = {
+        "eps": eps,
+        "epsilon_rank": gram.count_above(eps),
+        "epsilon_rank_samples": gram.rows,
+        "size": len(gram.matrix),
+        "largest": gram.largest,
+        "trace": gram.trace,
+    }
+    if trainer.settings.network == "gated-linear":
+        # As in the paper's theory: the raw tangent kernel, and a step for each row of the training set.
+        raw = gram_matrix(model, "squared_error", learner.params, inputs)
+        raw_eps = pd.fast_threshold(rate, trainer.problem.train_count(number), CONTRACTION)
+        numbers |= {"raw_eps": raw_eps, "raw_epsilon_rank": raw.count_above(raw_eps), "raw_largest": raw.largest}
+    return numbers
+
+
+def _report_numbers(report: pd.PlasticityReport) -> dict[str, Any]:
+    """What of a report is short enough for a line."""
+    rank, predicted, units = report.hessian.epsilon_rank, report.residual.predicted, sum(x.units for x in report.layers)
+    nodes, weights = np.asarray(report.hessian.nodes), np.asarray(report.hessian.weights)
+    return {
+        "samples": report.samples,
+        "loss": report.loss_value,
+        "hessian_epsilon_rank": rank.value,
+        "hessian_epsilon_rank_lower": rank.lower,
+        "hessian_epsilon_rank_upper": rank.upper,
+        "hessian_size": report.hessian.size,
+        "hessian_largest": report.hessian.largest,
+        "hessian_smallest": report.hessian.smallest,
+        # Below -eps: next to zero, the sign of a node of the quadrature means nothing.
+        "hessian_negative_share": float(sum(weights[nodes < -report.eps])),
+        "verdict": report.verdict,
+        # Infinite where steps overshoot, which JSON cannot hold.
+        "predicted_residual": predicted.value if math.isfinite(predicted.value) else None,
+        "fast_fraction": report.residual.fast_fraction.value,
+        "dead_fraction": sum(x.dead * x.units for x in report.layers) / units,
+    }
+
+
+def _width(trainer: Trainer, model: Outputs) -> int:
+    return trainer.problem.outputs if model.classes is None else len(model.classes)
+
+
+_CHUNKS = {"convnet": 100, "resnet18": 50}
+"""Rows at a time: the patches of a convolution are many times its input."""
+
+
+def _effort(trainer: Trainer) -> pd.ReportSettings:
+    """How much work a report may be: products with convolutions are dear, so that their brackets are wider.
+
+    On CPU a ResNet-18 takes hours for 2000 rows, since one product takes minutes: lower `diagnose_size` there.
+    """
+    size, network = trainer.settings.diagnose_size, trainer.settings.network
+    order = {"convnet": 24, "resnet18": 16}.get(network, 60)
+    return pd.ReportSettings(order, 1, order, size, exact=True, dtype=np.float64)

@@ -1,0 +1,65 @@
+"""Settings: presets for every problem and method, the paper's numbers in them, and mistakes."""
+
+import pytest
+
+from plastax_benchmarks.methods.catalog import METHODS
+from plastax_benchmarks.presets import PRESETS, Settings, settings_for
+from plastax_benchmarks.presets.tables import DEFAULTS, SWEEPS
+from plastax_benchmarks.problems.catalog import PROBLEMS
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_there_are_settings_for_everything_and_they_survive_json(problem):
+    for preset in PRESETS:
+        for method in METHODS:
+            settings = settings_for(problem, preset, method)
+            assert Settings.from_json(settings.as_json()) == settings
+            for name in METHODS[method].settings:
+                assert getattr(settings, name) is not None
+
+
+def test_paper_presets_have_the_best_values_of_the_tables():
+    for problem, methods in SWEEPS.items():
+        if problem not in PROBLEMS:
+            continue
+        for method, sweeps in methods.items():
+            settings = settings_for(problem, "paper", method)
+            for name, sweep in sweeps.items():
+                assert getattr(settings, name) == sweep.best, (problem, method, name)
+
+
+@pytest.mark.parametrize(
+    ("problem", "expected"),
+    [
+        ("permuted-mnist", {"width": 1000, "depth": 3, "batch_size": 1, "num_tasks": 800, "er_interval": 100}),
+        ("continual-imagenet", {"epochs": 20, "batch_size": 100, "num_tasks": 2000, "er_interval": 12, "seeds": 10}),
+        ("incremental-cifar", {"epochs": 200, "num_tasks": 20, "er_interval": 5, "dense": (512, 512), "anneal": False}),
+    ],
+)
+def test_paper_presets_have_the_sizes_of_the_paper(problem, expected):
+    settings = settings_for(problem, "paper", "l2_er")
+    assert {name: getattr(settings, name) for name in expected} == expected
+    assert settings.seed == DEFAULTS[problem]["seed"].value
+    assert settings.max_grad_norm is None
+
+
+@pytest.mark.parametrize(
+    ("others", "words"),
+    [
+        ({"method": "l3"}, "there is no method 'l3'"),
+        ({"preset": "phone"}, "there is no preset 'phone'"),
+        ({"problem": "go"}, "there is no problem 'go'"),
+        ({"method": "bp", "weight_decay": 0.1}, "--weight-decay 0.1 has no effect on method bp"),
+        ({"weight_decay": None}, "method l2 needs --weight-decay"),
+        ({"weight_decay": -1.0}, "--weight-decay must be at least 0, got -1.0"),
+        ({"learning_rate": 0.0}, "--learning-rate must be above 0, got 0.0"),
+        ({"learning_rate": float("nan")}, "--learning-rate must be above 0, got nan"),
+        ({"num_tasks": 0}, "--num-tasks must be at least 1, got 0"),
+        ({"momentum": 1.0}, "--momentum must be at least 0 and below 1, got 1.0"),
+        ({"flipping_bits": 20}, "--flipping-bits must lie between 1 and --input-bits - 1 = 19, got 20"),
+    ],
+)
+def test_mistakes_get_a_word(others, words):
+    names = {"problem": "permuted-mnist", "preset": "laptop", "method": "l2"} | others
+    with pytest.raises(ValueError, match=words):
+        settings_for(**names)

@@ -1,0 +1,173 @@
+import dataclasses
+import shutil
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import plastax_diagnostics as pd
+from plastax_benchmarks.presets import settings_for
+from plastax_benchmarks.problems.load import load_problem
+from plastax_benchmarks.runs import open_run, read_checkpoint
+from plastax_benchmarks.spectra.figure import stretched_density
+from plastax_benchmarks.spectra.reports import Place, choose, find_reports
+from plastax_benchmarks.spectrum_command import spectrum
+from plastax_benchmarks.training.learner import Trainer
+from plastax_benchmarks.training.programs import Member, Programs
+
+
+@pytest.fixture(scope="module")
+def report():
+    data = (jax.random.normal(jax.random.key(0), (6, 3)), jnp.arange(6) % 2)
+    return pd.plasticity_report(
+        lambda params, inputs: inputs @ params,
+        "cross_entropy",
+        jnp.ones((3, 2)),
+        data,
+        learning_rate=0.1,
+        steps=100,
+        key=jax.random.key(1),
+    )
+
+
+def write_run(path, report, tasks=(0, 10, 20, 30), seeds=(0, 1), swept=("",)):
+    (path / "reports").mkdir(parents=True)
+    (path / "config.json").write_text("{}")
+    for task in tasks:
+        for seed in seeds:
+            for one in swept:
+                for when in ("start", "end"):
+                    for rows in ("train", "held_out"):
+                        name = f"task{task:05}-seed{seed}{one}-{when}-{rows}.json"
+                        (path / "reports" / name).write_text(dataclasses.replace(report, seconds=float(task)).to_json())
+    return path
+
+
+def is_png(path):
+    return path.read_bytes()[:4] == b"\x89PNG"
+
+
+def test_reports_are_shown_in_a_figure_and_a_table(tmp_path, report, capsys):
+    run = write_run(tmp_path / "run", report)
+    spectrum(run)
+    assert is_png(run / "spectra.png")
+    shown = capsys.readouterr().out
+    # First, middle and last task, at two moments, on two kinds of rows.
+    assert shown.count("held out") == shown.count("train") == 6
+    assert max(map(len, shown.replace(str(tmp_path), "").splitlines())) <= 80
+    tasks = {line.split()[0] for line in shown.splitlines() if "start" in line}
+    assert tasks == {"0", "20", "30"}
+    assert f"{report.hessian.largest:.3g}" in shown
+    assert f"{report.gram.epsilon_rank.value:.0f}" in shown
+    assert report.verdict.split()[0] in shown
+    assert f"eps = {report.eps:.3g}" in " ".join(shown.split())
+
+    spectrum(run, task=(10,), seed=1, out=tmp_path / "other.png")
+    assert is_png(tmp_path / "other.png")
+    shown = capsys.readouterr().out
+    assert shown.count("held out") == 2
+    assert " 10 " in shown
+
+
+def test_members_of_a_sweep_are_chosen_by_name(tmp_path, report, capsys):
+    run = write_run(tmp_path / "run", report, (0,), (0,), ("-weight_decay-0.001", "-weight_decay-1e-05"))
+    spectrum(run)
+    assert "weight_decay-1e-05" in capsys.readouterr().out
+    spectrum(run, swept="weight_decay-1e-05")
+    assert "--swept: weight_decay-0.001" in " ".join(capsys.readouterr().out.split())
+    with pytest.raises(ValueError, match="no report of swept weight_decay-1: there are weight_decay-0"):
+        spectrum(run, swept="weight_decay-1")
+
+
+def test_what_is_not_there_is_named(tmp_path, report):
+    with pytest.raises(ValueError, match="no folder"):
+        spectrum(tmp_path / "nowhere")
+    with pytest.raises(ValueError, match="is no run"):
+        spectrum(tmp_path)
+    run = write_run(tmp_path / "run", report)
+    with pytest.raises(ValueError, match="no report of task 5: there are 0, 10, 20, 30"):
+        spectrum(run, task=(5,))
+    with pytest.raises(ValueError, match="no report of seed 7: there are 0, 1"):
+        spectrum(run, seed=7)
+    (run / "reports" / "task00000-seed0-start-train.json").write_text("{}")
+    with pytest.raises(ValueError, match="is no plasticity report"):
+        spectrum(run)
+    shutil.rmtree(run / "reports")
+    with pytest.raises(ValueError, match="holds no settings"):
+        spectrum(run)
+    (run / "config.json").write_text('{"problem": "slippery-ant"}')
+    with pytest.raises(ValueError, match="spectra are for supervised problems"):
+        spectrum(run)
+
+
+def test_places_are_read_from_names(tmp_path):
+    (tmp_path / "reports").mkdir()
+    for name in (
+        "task00003-seed12-er_learning_rate-0.001-end-held_out.json",
+        "task00003-seed1-start-train.json",
+        "other.json",
+    ):
+        (tmp_path / "reports" / name).write_text("")
+    assert set(find_reports(tmp_path)) == {
+        Place(3, 12, "er_learning_rate-0.001", "end", "held_out"),
+        Place(3, 1, "", "start", "train"),
+    }
+    places = [Place(task, seed, "", "end", "train") for task in range(7) for seed in (4, 5)]
+    assert [(place.task, place.seed) for place in choose(places, (), None, None)] == [(0, 4), (3, 4), (6, 4)]
+
+
+def test_a_density_has_integral_1():
+    values, density = stretched_density(np.array([-0.3, 0.0, 0.02, 50.0]), np.array([0.1, 0.6, 0.2, 0.1]), 0.01)
+    along = np.arcsinh(values / 0.01)
+    assert np.trapezoid(density, along) == pytest.approx(1.0)
+    beyond = values > 1.0
+    assert np.trapezoid(density[beyond], along[beyond]) == pytest.approx(0.1, abs=1e-3)
+
+
+@pytest.fixture(scope="module")
+def saved_run(tmp_path_factory):
+    """A run that was saved after its third task, and is still open."""
+    path = tmp_path_factory.mktemp("runs") / "run"
+    settings = settings_for(
+        "slowly-changing-regression", "laptop", "bp", train_size=40, test_size=30, width=3, seeds=2, out=path
+    )
+    problem, data = load_problem(settings)
+    programs = Programs(Trainer(problem, settings), data, [Member(0, {}), Member(1, {})])
+    with open_run(path, settings.as_json()) as folder:
+        folder.save(3, programs.init(0))
+        yield path, programs
+
+
+def test_without_reports_the_last_checkpoint_is_looked_at(saved_run, capsys):
+    path, _ = saved_run
+    before = {file: file.stat().st_mtime_ns for file in path.rglob("*")}
+    spectrum(path, seed=1)
+    shown = capsys.readouterr().out
+    assert "end of task 2" in shown
+    assert "start of task 3" in shown
+    assert shown.count("held out") == 2
+    assert is_png(path / "spectra.png")
+    assert before.items() <= {file: file.stat().st_mtime_ns for file in path.rglob("*")}.items()
+    with pytest.raises(ValueError, match="no report of seed 5: there are 0, 1"):
+        spectrum(path, seed=5)
+
+
+def test_without_a_checkpoint_there_is_nothing_to_look_at(saved_run, tmp_path):
+    path, _ = saved_run
+    shutil.copy(path / "config.json", tmp_path / "config.json")
+    with pytest.raises(ValueError, match="neither reports nor checkpoints"):
+        spectrum(tmp_path)
+
+
+def test_reading_leaves_a_damaged_checkpoint_where_it_is(saved_run, tmp_path):
+    path, programs = saved_run
+    copy = tmp_path / "copy"
+    shutil.copytree(path, copy)
+    (copy / "checkpoints" / "4").mkdir()
+    (copy / "checkpoints" / "4" / "checkpoint.json").write_text("half of it")
+    step, learner = read_checkpoint(copy, jax.eval_shape(lambda: programs.init(0)))
+    assert step == 3
+    jax.tree.map(np.testing.assert_array_equal, learner, programs.init(0))
+    assert (copy / "checkpoints" / "4").is_dir()
+    assert read_checkpoint(tmp_path, learner) is None

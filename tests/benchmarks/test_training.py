@@ -1,0 +1,153 @@
+"""Training against a plain loop: the same steps, written down one after the other."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from toy import toy_problem, toy_programs, toy_settings, train_task
+
+import plastax
+from plastax_benchmarks.methods.catalog import METHODS
+from plastax_benchmarks.methods.recipes import make_network, make_optimizer
+from plastax_benchmarks.training.learner import epoch_orders, keys_of, losses
+
+
+def plain_loop(settings, seed, tasks):
+    """Algorithm 1 as a Python loop over minibatches, with the transformations of core in one optimizer."""
+    problem, data = toy_problem(settings)
+    keys = keys_of(seed)
+    network = make_network(
+        settings, problem.input_shape, problem.outputs, jax.random.split(jax.random.fold_in(keys.network, 0))[0]
+    )
+    state = network.init_state(jax.random.split(jax.random.fold_in(keys.network, 0))[1])
+    params, static = eqx.partition(network, eqx.is_inexact_array)
+    chain = [make_optimizer(settings, {}, network, keys.method)]
+    if settings.er_learning_rate is not None:
+        shape = jax.ShapeDtypeStruct((settings.batch_size, *problem.input_shape), jnp.float32)
+        interval = settings.er_interval
+        step = plastax.effective_rank_step(
+            lambda params, inputs: eqx.combine(params, static)(inputs, state, train=True)[1],
+            settings.er_learning_rate,
+            interval=interval,
+            window=interval,
+            inputs=shape,
+            layers=network.dense_layers,
+        )
+        chain.append(step)
+    optimizer = optax.chain(*chain)
+    opt_state = optimizer.init(params)
+
+    @jax.jit
+    def take_step(params, opt_state, task, inputs, targets):
+        def loss(params):
+            outputs, features, _ = eqx.combine(params, static)(inputs, state, train=True)
+            return jnp.mean(losses(problem, problem.active(task, outputs), targets)), features
+
+        (value, features), gradients = jax.value_and_grad(loss, has_aux=True)(params)
+        updates, opt_state = optimizer.update(
+            gradients, opt_state, params, inputs=inputs, features=features, progress=jnp.zeros(())
+        )
+        return optax.apply_updates(params, updates), opt_state, value
+
+    means = []
+    for number in range(tasks):
+        task = problem.task(data, keys.stream, jnp.asarray(number))
+        orders = np.asarray(epoch_orders(jax.random.fold_in(keys.order, number), task.train, settings.epochs))
+        total, steps = 0.0, 0
+        if settings.er_learning_rate is not None:
+            opt_state = plastax.restart_windows(opt_state)
+        for order in orders:
+            for i in range(int(task.train.count) // settings.batch_size):
+                rows = jnp.asarray(order[i * settings.batch_size : (i + 1) * settings.batch_size])
+                examples = problem.examples(data, task, rows, held_out=False)
+                params, opt_state, value = take_step(params, opt_state, task, *examples)
+                total, steps = total + float(value), steps + 1
+        means.append(total / steps)
+    return params, means
+
+
+@pytest.mark.parametrize(
+    ("problem", "method", "others"),
+    [
+        ("permuted-mnist", "l2_er", {"weight_decay": 0.01}),
+        ("permuted-mnist", "cbp", {"replacement_rate": 0.01, "maturity_threshold": 5}),
+        ("slowly-changing-regression", "bp", {"optimizer": "adam"}),
+        # Tasks of different lengths, whose steps do not end with a block.
+        ("incremental-cifar", "l2_er", {}),
+    ],
+)
+def test_compiled_training_takes_the_steps_of_a_plain_loop(problem, method, others):
+    settings = toy_settings(problem, method, seeds=1, seed=5, **others)
+    trainer, programs = toy_programs(settings)
+    learner = programs.init(0)
+    found = []
+    for number in range(2):
+        learner, totals = train_task(programs, learner, number)
+        found.append(float(totals.loss[0]) / trainer.steps_in(number))
+    params, expected = plain_loop(settings, 5, 2)
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+    for ours, theirs in zip(jax.tree.leaves(learner.params), jax.tree.leaves(params), strict=True):
+        np.testing.assert_allclose(ours[0], theirs, rtol=2e-3, atol=2e-5)
+
+
+def test_tasks_of_any_length_share_one_program_and_any_slicing_gives_the_same_bits():
+    settings = toy_settings("incremental-cifar", "l2_er")
+    trainer, programs = toy_programs(settings)
+    lengths = [trainer.steps_in(number) for number in range(3)]
+    assert lengths == [2 * (36 // 6), 2 * (72 // 6), 2 * (108 // 6)]
+    learner = programs.init(0)
+    for number in range(2):
+        learner, _ = train_task(programs, learner, number)
+    whole = programs.train(learner, programs.nothing(), 2, 0, 5)
+    sliced = programs.train(*programs.train(learner, programs.nothing(), 2, 0, 2), 2, 2, 5)
+    jax.tree.map(np.testing.assert_array_equal, whole, sliced)
+    assert programs._train._cache_size() == 1
+
+
+def test_members_are_what_they_would_be_alone():
+    settings = toy_settings("permuted-mnist", "l2_er")
+    _, both = toy_programs(settings)
+    _, second = toy_programs(toy_settings("permuted-mnist", "l2_er", seeds=1, seed=1))
+    together, _ = train_task(both, both.init(0), 0)
+    alone, _ = train_task(second, second.init(0), 0)
+    for ours, theirs in zip(jax.tree.leaves(together.params), jax.tree.leaves(alone.params), strict=True):
+        np.testing.assert_allclose(ours[1], theirs[0], rtol=1e-4, atol=1e-6)
+        assert np.ptp(ours[0] - ours[1]) > 0 or not np.any(ours)
+
+
+def test_swept_settings_are_those_of_each_member():
+    settings = toy_settings("permuted-mnist", "l2", seeds=1)
+    _, swept = toy_programs(settings, ({"weight_decay": 0.0}, {"weight_decay": 0.1}))
+    learner, _ = train_task(swept, swept.init(0), 0)
+    norms = jax.vmap(optax.tree_utils.tree_norm)(learner.params)
+    assert norms[1] < 0.9 * norms[0]
+    _, fixed = toy_programs(toy_settings("permuted-mnist", "l2", seeds=1, weight_decay=0.1))
+    alone, _ = train_task(fixed, fixed.init(0), 0)
+    for ours, theirs in zip(jax.tree.leaves(learner.params), jax.tree.leaves(alone.params), strict=True):
+        np.testing.assert_allclose(ours[1], theirs[0], rtol=1e-4, atol=1e-6)
+    with pytest.raises(ValueError, match="same settings"):
+        toy_programs(settings, ({}, {"weight_decay": 0.1}))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_learns_and_is_another_one(method):
+    trainer, programs = toy_programs(toy_settings("permuted-mnist", method, epochs=10, seeds=1))
+    learner, totals = programs.train(programs.init(0), programs.nothing(), 0, 0, 12)
+    # Ten classes: guessing gives 0.1.
+    assert totals.correct[0] / (12 * trainer.settings.block) > 0.25
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(learner.params))
+
+
+def test_annealing_ends_with_steps_of_no_size():
+    settings = toy_settings("permuted-mnist", "bp", anneal=True, seeds=1)
+    trainer, programs = toy_programs(settings)
+    steps = trainer.steps_in(0)
+    learner = programs.init(0)
+
+    def size(start):
+        after, _ = programs.train_rest(learner, programs.nothing(), 0, start, start + 1)
+        return float(optax.tree_utils.tree_norm(jax.tree.map(jnp.subtract, after.params, learner.params)))
+
+    assert size(steps - 1) < 0.1 * size(0)
