@@ -1,0 +1,86 @@
+"""Hessian spectra of actor and critic, at the friction then in force."""
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+import plastax_diagnostics as pd
+from plastax.models import MLP, ActorCritic, Gaussian
+
+from .config import AntConfig
+from .losses import Rows, actor_loss, standardise, value_loss
+
+
+EPSILON = 1e-2
+"""The threshold of the epsilon-rank in the lines of `diagnostics.jsonl`. Others can be had from the saved spectra."""
+
+
+class ActorParameters(NamedTuple):
+    """What the policy is made of."""
+
+    network: MLP
+    log_std: Float[Array, " actions"]
+
+
+def policy_loss(parameters: ActorParameters, data) -> Float[Array, ""]:
+    """PPO's clipped surrogate, without the entropy bonus, for advantages that are already as they should be."""
+    observations, samples, log_probabilities, advantages, clip_eps = data
+    mean = parameters.network(observations)[0]
+    policy = Gaussian(mean, jnp.broadcast_to(parameters.log_std, mean.shape))
+    return actor_loss(policy, samples, log_probabilities, advantages, clip_eps[0])
+
+
+def critic_loss(network: MLP, data) -> Float[Array, ""]:
+    """PPO's value loss; `clip_eps` is infinite where values are not clipped."""
+    observations, values, targets, clip_eps = data
+    return value_loss(network(observations)[0][:, 0], values, targets, clip_eps[0])
+
+
+def operators(config: AntConfig, model: ActorCritic, rows: Rows) -> dict[str, pd.CurvatureOperator]:
+    """The Hessians of actor and critic losses on the first rows of a rollout, as operators."""
+    rows = jax.tree.map(lambda x: x[: config.compute_hessian_size], rows)
+    assert model.log_std is not None
+    advantages = standardise(rows.advantages) if config.normalise_advantages else rows.advantages
+    clip = jnp.full(advantages.shape, config.clip_eps, jnp.float32)
+    value_clip = clip if config.clip_values else jnp.full_like(clip, jnp.inf)
+    actor = (rows.observations, rows.samples, rows.log_probabilities, advantages, clip)
+    critic = (rows.observations, rows.values, rows.targets, value_clip)
+    return {
+        "actor": pd.hessian(policy_loss, ActorParameters(model.actor, model.log_std), actor),
+        "critic": pd.hessian(critic_loss, model.critic, critic),
+    }
+
+
+def spectra(
+    config: AntConfig, model: ActorCritic, rows: Rows, key: PRNGKeyArray
+) -> Iterator[tuple[str, dict[str, Any], bytes]]:
+    """For actor and critic: the name, a line of numbers, and the spectrum as the content of an `.npz` file."""
+    keys = jax.random.split(key)
+    for (name, operator), own in zip(operators(config, model, rows).items(), keys, strict=True):
+        found = pd.spectrum(operator, own, order=config.hessian_order)
+        rank = found.epsilon_rank(EPSILON)
+        line = {
+            "network": name,
+            "samples": min(config.rows, config.compute_hessian_size),
+            "eps": EPSILON,
+            "epsilon_rank": rank.value,
+            "lower": rank.lower,
+            "upper": rank.upper,
+            "size": found.size,
+            "smallest": found.extremes.smallest,
+            "largest": found.extremes.largest,
+            "trace": found.trace.value,
+        }
+        yield name, line, _as_bytes(found)
+
+
+def _as_bytes(found: pd.Spectrum) -> bytes:
+    """The content of the file that a spectrum is saved to: the run folder then writes it as a whole or not at all."""
+    with tempfile.TemporaryDirectory() as folder:
+        found.save(Path(folder) / "spectrum.npz")
+        return (Path(folder) / "spectrum.npz").read_bytes()

@@ -1,0 +1,53 @@
+"""Returns over steps, with the changes of friction marked."""
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .config import AntConfig
+from .friction import friction_after
+
+
+def over_seeds(rows: Sequence[dict[str, Any]], name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Steps, and values [steps, seeds] with NaN where there is none."""
+    steps = sorted({row["step"] for row in rows})
+    seeds = sorted({row["seed"] for row in rows})
+    values = np.full((len(steps), len(seeds)), np.nan)
+    for row in rows:
+        if row[name] is not None:
+            values[steps.index(row["step"]), seeds.index(row["seed"])] = row[name]
+    return np.array(steps), values
+
+
+def figure(rows: Sequence[dict[str, Any]], config: AntConfig) -> bytes:
+    """Return and episode length over steps as a PNG: a line for each seed, a thick one for their mean."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    drawn, axes = plt.subplots(2, 1, figsize=(9, 5.5), sharex=True, height_ratios=(2, 1), constrained_layout=True)
+    for axis, (name, title) in zip(axes, (("return", "return"), ("episode_length", "episode length")), strict=True):
+        steps, values = over_seeds(rows, name)
+        axis.plot(steps, values, color="#4c72b0", lw=0.8, alpha=0.5)
+        known = ~np.isnan(values).all(axis=1)
+        axis.plot(steps[known], np.nanmean(values[known], axis=1), color="#4c72b0", lw=2.2)
+        axis.set_ylabel(title)
+        axis.spines[["top", "right"]].set_visible(False)
+        for change in range(1, config.frictions):
+            axis.axvline(change * config.change_every, color="#8c8c8c", lw=0.8, ls="--")
+    for task in range(config.frictions):
+        friction = float(friction_after(config.friction_seed, task)) if config.friction is None else config.friction
+        begin = task * config.change_every if config.friction is None else 0
+        axes[0].annotate(
+            f"friction {friction:.2g}", (begin, 1.0), xycoords=("data", "axes fraction"), fontsize=8, va="bottom"
+        )
+    axes[1].set_xlabel("environment steps of each seed")
+    number = len({row["seed"] for row in rows})
+    drawn.suptitle(f"Slippery ant, {config.method}, {number} seed{'s' if number > 1 else ''}")
+    image = io.BytesIO()
+    drawn.savefig(image, format="png", dpi=120)
+    plt.close(drawn)
+    return image.getvalue()

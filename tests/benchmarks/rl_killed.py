@@ -1,0 +1,35 @@
+"""A run that kills itself: `python rl_killed.py FOLDER WINDOWS`."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import jax
+from rl_support import Sledge, everything
+
+from plastax_benchmarks._threads import single_threaded_lapack
+from plastax_benchmarks.rl.training import Programs, train
+
+
+class Deadly(Programs):
+    """After so many windows the process is gone, in the middle of the next."""
+
+    def __init__(self, config, environment, windows):
+        super().__init__(config, environment)
+        inner, left = self.window, [windows]
+
+        def window(learner):
+            if left[0] == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            left[0] -= 1
+            return inner(learner)
+
+        self.window = window
+
+
+if __name__ == "__main__":
+    jax.config.update("jax_numpy_dtype_promotion", "strict")
+    single_threaded_lapack()
+    config = everything(Path(sys.argv[1]))
+    train(config, Deadly(config, Sledge(), int(sys.argv[2])), quiet=True)

@@ -1,0 +1,58 @@
+"""A tiny environment behind the interface of the ant: a sledge on a line, pushed by the first action."""
+
+import jax
+import jax.numpy as jnp
+
+from plastax_benchmarks.rl.environment import Outcome, State
+from plastax_benchmarks.rl.presets import preset
+
+
+class Sledge:
+    """Sees (position, velocity, 1), is rewarded for velocity 1, slowed by friction, and ends beyond position 3."""
+
+    observation_size = 3
+    action_size = 2
+
+    def __init__(self, breaks_beyond: float = jnp.inf):
+        self.breaks_beyond = breaks_beyond
+
+    def _observe(self, physics):
+        return jnp.append(physics, 1.0)
+
+    def reset(self, key, friction):
+        physics = 0.1 * jax.random.normal(key, (2,))
+        return State(physics, self._observe(physics), friction)
+
+    def step(self, state, action):
+        position, velocity = state.physics
+        velocity = velocity + 0.3 * jnp.tanh(action[0]) - 0.2 * state.friction * velocity
+        position = position + 0.2 * velocity
+        position = jnp.where(jnp.abs(position) > self.breaks_beyond, jnp.nan, position)
+        physics = jnp.stack([position, velocity])
+        reward = 1.0 - (velocity - 1.0) ** 2
+        return Outcome(State(physics, self._observe(physics), state.friction), reward, jnp.abs(position) > 3.0)
+
+
+TINY = {
+    "seed": 0,
+    "seeds": 2,
+    "num_envs": 4,
+    "num_steps": 16,
+    "update_epochs": 2,
+    "num_minibatches": 4,
+    "episode_limit": 20,
+    "hidden_size": 8,
+    "change_every": 200,
+    "total_steps": 512,
+    "update_log_freq": 2,
+    "er_batch": 4,
+    "maturity_threshold": 2,
+    "redo_interval": 3,
+    "lr": 3e-3,
+}
+
+
+def everything(out):
+    """A run that has everything: effective rank, changes of friction, Hessians, a checkpoint in the middle."""
+    spectra = {"compute_hessian_init": True, "compute_hessian_end": True, "compute_hessian_size": 50}
+    return preset("paper", "l2_er", **TINY, **spectra, checkpoint_every=2, out=out)

@@ -1,0 +1,103 @@
+"""Brax's ant: friction matters, costs no compilation, and is each environment's own."""
+
+import base64
+import json
+import re
+import zlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from plastax_benchmarks.rl.ant import Ant, brax_arithmetic
+from plastax_benchmarks.rl.play import play, read_config
+from plastax_benchmarks.rl.presets import preset
+from plastax_benchmarks.rl.training import Programs, train
+from plastax_benchmarks.runs import RunError, read_stream
+
+
+STEPS = 25
+
+
+@pytest.fixture(scope="module", params=["spring", "positional"])
+def slides(request):
+    """An ant that is pushed along the floor and lies still otherwise: from frictions to its way, for each at once."""
+    ant = Ant(request.param)
+
+    def way(friction):
+        state = ant.reset(jax.random.key(0), friction)
+        with brax_arithmetic():
+            system = ant.simulator.sys
+            pushed = jnp.zeros(system.qd_size()).at[0].set(4.0)
+            start = state.physics.replace(pipeline_state=ant.simulator.pipeline_init(system.init_q, pushed))
+        state = state._replace(physics=start)
+
+        def step(state, _):
+            outcome = ant.step(state, jnp.zeros(ant.action_size))
+            return outcome.state, outcome.state.physics.pipeline_state.x.pos[0, 0]
+
+        state, positions = jax.lax.scan(step, state, length=STEPS)
+        return positions, state.friction
+
+    return ant, jax.jit(jax.vmap(way))
+
+
+def test_friction_changes_the_physics_and_is_each_environments_own(slides):
+    ant, ways = slides
+    original = np.array(ant.simulator.sys.geom_friction)
+    frictions = jnp.array([0.02, 0.5, 2.0])
+    positions, kept = ways(frictions)
+    assert np.isfinite(positions).all()
+    np.testing.assert_array_equal(kept, frictions)
+    # A slippery floor lets it slide on.
+    assert positions[0, -1] > positions[1, -1] + 0.1
+    assert positions[0, -1] > positions[2, -1] + 0.3
+    # Each of three side by side moves as three that are all like it: separate runs, in the same program.
+    for index, friction in enumerate(frictions):
+        alone, _ = ways(jnp.full(3, friction))
+        np.testing.assert_allclose(alone[index], positions[index], rtol=1e-5, atol=1e-5)
+    assert ways._cache_size() == 1
+    # Nothing traced stays behind in the simulator.
+    assert not isinstance(ant.simulator.sys.geom_friction, jax.core.Tracer)
+    np.testing.assert_array_equal(ant.simulator.sys.geom_friction, original)
+
+
+def test_sizes_are_brax_own():
+    ant = Ant("spring")
+    state = jax.eval_shape(ant.reset, jax.random.key(0), jnp.asarray(1.0))
+    assert state.observation.shape == (ant.observation_size,)
+    assert ant.action_size == ant.simulator.action_size
+
+
+def test_an_ant_is_trained_and_played(tmp_path, capsys):
+    settings = {
+        "num_envs": 2,
+        "num_steps": 4,
+        "update_epochs": 1,
+        "num_minibatches": 2,
+        "update_log_freq": 1,
+        "seeds": 1,
+    }
+    config = preset("laptop", **settings, hidden_size=8, total_steps=16, change_every=8, out=tmp_path / "run")
+    programs = Programs(config, Ant(config.backend))
+    train(config, programs, quiet=True)
+    # Two windows at two frictions, by one program.
+    first, second = read_stream(tmp_path / "run" / "metrics.jsonl")
+    assert first["friction"] != second["friction"]
+    assert programs.window._cache_size() == 1
+
+    page = play(tmp_path / "run", steps=3).read_text()
+    assert "3 steps at friction" in capsys.readouterr().out
+    content = zlib.decompress(base64.b64decode(re.search(r'var system = "([^"]+)"', page)[1]))
+    episode = json.loads(content)
+    assert len(episode["states"]["x"]) == 3
+    assert episode["opt"]["timestep"] == pytest.approx(0.05)
+
+
+def test_only_runs_of_ants_can_be_played(tmp_path):
+    with pytest.raises(RunError, match=r"there is no config\.json"):
+        read_config(tmp_path)
+    (tmp_path / "config.json").write_text('{"problem": "permuted-mnist"}')
+    with pytest.raises(RunError, match="a run of 'permuted-mnist'"):
+        read_config(tmp_path)
