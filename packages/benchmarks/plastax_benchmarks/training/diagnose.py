@@ -70,7 +70,7 @@ def diagnose(
     rate, steps, eps = _budget(trainer, number, learning_rate)
     for name, held_out in ROWS.items():
         key = _key(keys, number, held_out)
-        model, examples = _look(trainer, learner, keys, data, number, key, trainer.settings.diagnose_size, held_out)
+        model, examples = look(trainer, learner, keys, data, number, key, trainer.settings.diagnose_size, held_out)
         report = pd.plasticity_report(
             model,
             trainer.problem.loss,
@@ -115,7 +115,7 @@ def epsilon_rank_at(
     The number of eigenvalues of the generalised Gauss-Newton matrix above the threshold, and the threshold.
     """
     eps = _budget(trainer, number, learning_rate)[2] if eps is None else eps
-    model, examples = _look(trainer, learner, keys, data, number, _key(keys, number, True), rows, held_out=True)
+    model, examples = look(trainer, learner, keys, data, number, _key(keys, number, True), rows, held_out=True)
     inputs = examples.inputs[: rows_for(_width(trainer, model), learner.params, rows)]
     return gram_matrix(model, trainer.problem.loss, learner.params, inputs).count_above(eps), eps
 
@@ -135,7 +135,7 @@ def _key(keys: Keys, number: int, held_out: bool):
     return jax.random.fold_in(jax.random.fold_in(keys.order, number), 3 + held_out)
 
 
-def _look(
+def look(
     trainer: Trainer, learner: Learner, keys: Keys, data: PyTree, number: int, key, most: int, held_out: bool
 ) -> tuple[Outputs, Examples]:
     """The outputs in play as a function, and rows of a task with targets among them."""
