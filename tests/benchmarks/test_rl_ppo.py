@@ -1,6 +1,6 @@
 """PPO on a tiny environment: it learns, seeds are independent, all methods act, nothing is compiled twice."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +10,7 @@ import pytest
 from rl_support import TINY, Sledge
 
 import plastax
+from plastax_benchmarks.presets.tables import DEFAULTS, SWEEPS
 from plastax_benchmarks.rl import methods, ppo
 from plastax_benchmarks.rl.config import AntConfig
 from plastax_benchmarks.rl.friction import friction_after
@@ -170,6 +171,26 @@ def test_presets_fill_in_what_a_method_needs():
         fill_in(AntConfig(er_lr=0.1))
     with pytest.raises(ValueError, match="there is no preset 'gpu'"):
         preset("gpu")
+
+
+def test_the_paper_preset_is_the_papers_tables():
+    own = {"replacement_rate", "weight_decay", "er_lr"}  # Of methods: the table of best values has them.
+    ours = {field.name for field in fields(AntConfig)} - own - {"lr"}
+    table = {name: entry.value for name, entry in DEFAULTS["slippery-ant"].items()}
+    table["seeds"] = table.pop("n_seeds")
+    assert {name: value for name, value in table.items() if name in ours} == {
+        name: getattr(AntConfig(), name) for name in table if name in ours
+    }
+    logistics = {"env", "cont_backprop", "er", "steps_log_freq", "save_checkpoints", "save_runner_state", "platform"}
+    assert set(table) - ours - own - {"lr"} == logistics | {"debug", "show_discounted", "study_name"}
+    for method, sweeps in SWEEPS["slippery-ant"].items():
+        best = {name.replace("er_learning_rate", "er_lr"): sweep.best for name, sweep in sweeps.items()}
+        assert best.pop("learning_rate") == AntConfig().lr
+        found = dict(PRESETS["paper"][1][method])
+        assert set(found) == set(best)
+        assert {name: value for name, value in found.items() if best[name] is not None} == {
+            name: value for name, value in best.items() if value is not None
+        }
 
 
 @pytest.mark.parametrize(
