@@ -43,17 +43,18 @@ def test_one_seed_has_no_spread():
 
 def test_the_whole_demo_at_a_small_scale(tmp_path, monkeypatch):
     small = {"train_size": 300, "test_size": 60, "width": 12, "epsilon_rank_rows": 20}
+    monkeypatch.setattr(demo, "METHODS", ("bp", "l2_er"))
     monkeypatch.setattr(demo, "settings_for", lambda *names, **others: settings_for(*names, **{**others, **small}))
-    summary = demo.run_demo(tmp_path, tasks=10, seeds=2)
+    summary = demo.run_demo(tmp_path, tasks=10, seeds=1)
     assert json.loads((tmp_path / "summary.json").read_text()) == summary
     assert (tmp_path / "demo.png").stat().st_size > 10_000
-    for method in ("bp", "l2", "er", "l2_er"):
+    for method in ("bp", "l2_er"):
         numbers = summary["methods"][method]
         # Ten classes, and 300 digits one at a time: better than guessing.
         assert 0.15 < numbers["first_accuracy"]["mean"] < 0.9
         assert 0 < numbers["epsilon_rank_first"]["mean"] <= 200
     # Everything is there: the second time only reads.
-    again = demo.run_demo(tmp_path, tasks=10, seeds=2)
+    again = demo.run_demo(tmp_path, tasks=10, seeds=1)
     assert again["methods"] == summary["methods"]
 
 
