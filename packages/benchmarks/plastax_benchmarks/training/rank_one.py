@@ -52,6 +52,8 @@ def applies(settings: Settings) -> bool:
         and (settings.network, settings.activation, settings.batch_size) == ("mlp", "relu", 1)
         and (settings.optimizer, settings.momentum, settings.anneal) == ("sgd", 0.0, False)
         and settings.max_grad_norm is None
+        # Factors are divided by powers of 1 - rate * decay.
+        and settings.learning_rate * (settings.weight_decay or 0.0) < 0.1
     )
 
 

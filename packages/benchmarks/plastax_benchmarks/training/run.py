@@ -221,7 +221,10 @@ class _Loop:
         for i, member in enumerate(self.members):
             own, keys = self._member(learner, i)
             rows = self.settings.epsilon_rank_rows
-            count, eps = epsilon_rank_at(self.trainer, own, keys, self.programs.data, number, rows=rows)
+            rate = member.strengths.get("learning_rate")
+            count, eps = epsilon_rank_at(
+                self.trainer, own, keys, self.programs.data, number, rows=rows, learning_rate=rate
+            )
             names = {"task": number, "seed": member.seed, **member.strengths, "when": "start", "rows": "held_out"}
             lines.append(names | {"samples": rows, "eps": eps, "epsilon_rank": count})
         return lines
