@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from functools import partial
 
 import numpy as np
 import pytest
@@ -65,7 +66,7 @@ def test_equal_runs_have_equal_metrics_and_other_seeds_have_others(tmp_path):
     assert read_stream(one / "metrics.jsonl")[0]["online_accuracy"] is None
 
 
-@pytest.mark.parametrize("moment", ["interrupt", "terminate", "before saving", "after saving"])
+@pytest.mark.parametrize("moment", ["interrupt", "terminate", "while writing", "before saving", "after saving"])
 def test_a_run_that_was_stopped_ends_with_the_same_metrics(tmp_path, monkeypatch, moment):
     every = {"checkpoint_every": 2, "num_tasks": 4}
     whole = run(bits(tmp_path / "whole", "l2_er", **every), console=QUIET)
@@ -83,18 +84,22 @@ def test_a_run_that_was_stopped_ends_with_the_same_metrics(tmp_path, monkeypatch
     def crash():
         raise ZeroDivisionError
 
-    evaluate, save = Programs.evaluate, run_module.RunFolder.save
+    evaluate, save, append = Programs.evaluate, run_module.RunFolder.save, run_module.RunFolder.append
     with monkeypatch.context() as patch:
         if moment in ("interrupt", "terminate"):
             action = interrupt if moment == "interrupt" else lambda: os.kill(os.getpid(), signal.SIGTERM)
             patch.setattr(Programs, "evaluate", lambda *args: (stop_at(4, action), evaluate(*args))[1])
+        elif moment == "while writing":
+            # Each task appends twice: this is between the timing and the metrics of the third.
+            action = partial(signal.raise_signal, signal.SIGINT)
+            patch.setattr(run_module.RunFolder, "append", lambda *args: (stop_at(6, action), append(*args)))
         elif moment == "before saving":
             patch.setattr(run_module.RunFolder, "save", lambda *args: (stop_at(2, crash), save(*args)))
         else:
             patch.setattr(run_module.RunFolder, "save", lambda *args: (save(*args), stop_at(1, crash)))
         with pytest.raises((KeyboardInterrupt, ZeroDivisionError)):
             run(settings, console=QUIET)
-    done = {"interrupt": 3, "terminate": 3, "before saving": 4, "after saving": 2}[moment]
+    done = {"interrupt": 3, "terminate": 3, "while writing": 3, "before saving": 4, "after saving": 2}[moment]
     assert len(read_stream(tmp_path / "stopped" / "metrics.jsonl")) == 2 * done
     assert metrics(run(settings, console=QUIET)) == metrics(whole)
 

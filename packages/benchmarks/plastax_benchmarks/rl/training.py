@@ -17,6 +17,7 @@ import plastax
 
 from .._threads import single_threaded_lapack
 from ..runs import RunFolder, hold_interrupts, open_run, read_stream
+from ..training.cache import keep_compiled_programs
 from . import ppo
 from .changes import around_changes, changes_between
 from .config import AntConfig
@@ -74,6 +75,7 @@ def run_slippery_ant(config: AntConfig, *, quiet: bool = False) -> Path:
 
     config = fill_in(config)
     single_threaded_lapack()
+    keep_compiled_programs()
     return train(config, Programs(config, Ant(config.backend)), quiet=quiet)
 
 
@@ -92,17 +94,19 @@ def train(config: AntConfig, programs: Programs, *, quiet: bool = False) -> Path
             for number in range(done, config.windows):
                 hessians_at_changes(config, programs, run, learner, number)
                 learner = _restart_effective_rank(config, learner, number)
-                begin = time.perf_counter()
-                learner, seen = programs.window(learner)
-                seen = jax.tree.map(np.asarray, jax.block_until_ready(seen))
-                seconds = time.perf_counter() - begin
-                rows = lines(config, programs.seeds, number, seen)
-                history += rows
-                with hold_interrupts():
+                # Ctrl-C waits for the end of the window, a few seconds, and then finds all of it saved.
+                with hold_interrupts() as held:
+                    begin = time.perf_counter()
+                    learner, seen = programs.window(learner)
+                    seen = jax.tree.map(np.asarray, jax.block_until_ready(seen))
+                    seconds = time.perf_counter() - begin
+                    rows = lines(config, programs.seeds, number, seen)
+                    history += rows
                     run.append("metrics", rows)
                     run.append("timing", [{"step": rows[0]["step"], "seconds": seconds}])
                     run.append("changes", around_changes(history, config, number))
-                    if (number + 1) % config.checkpoint_every == 0 or number + 1 == config.windows:
+                    due = (number + 1) % config.checkpoint_every == 0 or number + 1 == config.windows
+                    if due or held.requested:
                         run.save(number + 1, learner)
                 progress.update(bar, advance=1, words=_words(rows))
         run.write("returns.png", figure(history, config))

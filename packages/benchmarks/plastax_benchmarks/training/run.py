@@ -20,7 +20,7 @@ from rich.console import Console
 from .._threads import single_threaded_lapack
 from ..presets.config import Settings
 from ..problems.load import load_problem
-from ..runs import RunFolder, RunStopped, open_run
+from ..runs import RunFolder, RunStopped, hold_interrupts, open_run
 from .cache import keep_compiled_programs
 from .diagnose import diagnose, epsilon_rank_at
 from .evaluate import Evaluation
@@ -152,14 +152,16 @@ class _Loop:
         if diagnosed:
             diagnoses += self._diagnose(learner, number, "end")
         seconds = {"task": number, "train": trained - begin, "whole": time.perf_counter() - begin}
-        # In this order: what is written before a checkpoint that never comes is cut off when the run goes on.
-        if diagnoses:
-            self.folder.append("diagnostics", diagnoses)
-        self.folder.append("timing", [seconds])
-        self.folder.append("metrics", rows)
-        self.learner, self.done = learner, number + 1
-        if self.done % settings.checkpoint_every == 0 or self.done == settings.num_tasks:
-            self.save()
+        # Together, also for Ctrl-C, which saves the learner with the lines that belong to it. What a kill leaves behind
+        # after the last checkpoint is cut off when the run goes on.
+        with hold_interrupts():
+            if diagnoses:
+                self.folder.append("diagnostics", diagnoses)
+            self.folder.append("timing", [seconds])
+            self.folder.append("metrics", rows)
+            self.learner, self.done = learner, number + 1
+            if self.done % settings.checkpoint_every == 0 or self.done == settings.num_tasks:
+                self.save()
         return rows
 
     def _train(self, learner: Learner, number: int, steps: int, advance):
@@ -274,7 +276,8 @@ def _terminate_like_interrupt() -> Iterator[None]:
     """A polite request to stop (SIGTERM, as cluster managers send it) is treated like Ctrl-C."""
 
     def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
+        # Passed on rather than raised, so that it waits where Ctrl-C has to wait.
+        signal.raise_signal(signal.SIGINT)
 
     try:
         before = signal.signal(signal.SIGTERM, interrupt)
