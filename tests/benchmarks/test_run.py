@@ -91,7 +91,7 @@ def test_a_run_that_was_stopped_ends_with_the_same_metrics(tmp_path, monkeypatch
             patch.setattr(Programs, "evaluate", lambda *args: (stop_at(4, action), evaluate(*args))[1])
         elif moment == "while writing":
             # Each task appends twice: this is between the timing and the metrics of the third.
-            action = partial(signal.raise_signal, signal.SIGINT)
+            action = partial(signal.raise_signal, signal.SIGTERM)
             patch.setattr(run_module.RunFolder, "append", lambda *args: (stop_at(6, action), append(*args)))
         elif moment == "before saving":
             patch.setattr(run_module.RunFolder, "save", lambda *args: (stop_at(2, crash), save(*args)))

@@ -151,7 +151,7 @@ def _errors_for_users() -> tuple[type[Exception], ...]:
     return (ValueError, FileNotFoundError, RunError, RunStopped)
 
 
-def _call(function: Callable[..., None], name: str, arguments: list[str]) -> None:
+def _call(function: Callable[..., object], name: str, arguments: list[str]) -> None:
     import tyro
 
     tyro.cli(function, prog=f"plastax {name}", args=arguments, config=(tyro.conf.OmitArgPrefixes,))

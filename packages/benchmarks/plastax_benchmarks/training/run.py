@@ -276,8 +276,7 @@ def _terminate_like_interrupt() -> Iterator[None]:
     """A polite request to stop (SIGTERM, as cluster managers send it) is treated like Ctrl-C."""
 
     def interrupt(*_: object) -> None:
-        # Passed on rather than raised, so that it waits where Ctrl-C has to wait.
-        signal.raise_signal(signal.SIGINT)
+        raise KeyboardInterrupt
 
     try:
         before = signal.signal(signal.SIGTERM, interrupt)
