@@ -21,6 +21,7 @@ from plastax_benchmarks.rl import ppo
 from plastax_benchmarks.rl.changes import around_changes, changes_between
 from plastax_benchmarks.rl.command import parse
 from plastax_benchmarks.rl.curvature import ActorParameters, operators
+from plastax_benchmarks.rl.figure import figure
 from plastax_benchmarks.rl.friction import friction_after
 from plastax_benchmarks.rl.losses import Rows
 from plastax_benchmarks.rl.presets import preset
@@ -108,6 +109,15 @@ def test_a_killed_run_ends_with_the_same_numbers(whole, programs, tmp_path):
 def test_a_finished_run_can_be_made_longer_but_not_another(whole, programs):
     with pytest.raises(RunError, match=r"lr: 0\.003 in the folder, 0\.1 now"):
         train(replace(everything(whole), lr=0.1), programs, quiet=True)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_figure_of_a_short_run(known):
+    """Also where no episode has ended yet."""
+    config = preset("paper", **TINY)
+    value = 1.0 if known else None
+    rows = [{"step": 128, "seed": seed, "return": value, "episode_length": value} for seed in (0, 1)]
+    assert figure(rows, config)[:4] == b"\x89PNG"
 
 
 def test_a_loss_that_is_no_number_stops_the_run():

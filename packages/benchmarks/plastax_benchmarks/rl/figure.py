@@ -38,12 +38,15 @@ def figure(rows: Sequence[dict[str, Any]], config: AntConfig) -> bytes:
         axis.spines[["top", "right"]].set_visible(False)
         for change in range(1, config.frictions):
             axis.axvline(change * config.change_every, color="#8c8c8c", lw=0.8, ls="--")
+    last = max(row["step"] for row in rows)
+    axes[0].set_xlim(0, last)
     for task in range(config.frictions):
         friction = float(friction_after(config.friction_seed, task)) if config.friction is None else config.friction
-        begin = task * config.change_every if config.friction is None else 0
-        axes[0].annotate(
-            f"friction {friction:.2g}", (begin, 1.0), xycoords=("data", "axes fraction"), fontsize=8, va="bottom"
-        )
+        begin = task * config.change_every
+        if begin < 0.95 * last:  # A label at the very end would stand beside the figure.
+            where = ("data", "axes fraction")
+            label = axes[0].annotate(f" friction {friction:.2g}", (begin, 0.98), xycoords=where, fontsize=8, va="top")
+            label.set_in_layout(False)
     axes[1].set_xlabel("environment steps of each seed")
     number = len({row["seed"] for row in rows})
     drawn.suptitle(f"Slippery ant, {config.method}, {number} seed{'s' if number > 1 else ''}")
