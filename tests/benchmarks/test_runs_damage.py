@@ -1,5 +1,6 @@
 """Run folders after kills, full disks, bit rot and Ctrl-C, all of them real."""
 
+import contextlib
 import os
 import shutil
 import signal
@@ -266,7 +267,10 @@ def test_ctrl_c_comes_after_the_save(tmp_path, monkeypatch):
         signal.raise_signal(signal.SIGINT)
         flush_tree(folder)
 
-    with open_run(tmp_path, CONFIG) as run:
+    # A shell's background jobs ignore Ctrl-C, and so would this test in one.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    with contextlib.ExitStack() as stack, open_run(tmp_path, CONFIG) as run:
+        stack.callback(signal.signal, signal.SIGINT, before)
         monkeypatch.setattr(_checkpoints, "flush_tree", interrupted)
         with pytest.raises(KeyboardInterrupt):
             run.save(1, state(1))

@@ -8,8 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ..runs import RunError
-from ..runs._checkpoints import Checkpoints
+from ..runs import RunError, read_checkpoint
 from .ant import Ant, brax_arithmetic, quiet
 from .config import AntConfig
 from .environment import State
@@ -37,12 +36,12 @@ def read_learner(run: Path, config: AntConfig, environment: Any, seed: int) -> t
     programs = Programs(config, environment)
     if seed not in programs.seeds:
         raise ValueError(f"{run} has seeds {programs.seeds}, not {seed}")
-    # Without the lock, so that a run can be watched while it goes on.
-    found = Checkpoints(run / "checkpoints", keep=1, tell=print).restore(jax.eval_shape(programs.init))
+    found = read_checkpoint(run, jax.eval_shape(programs.init))
     if found is None:
         raise RunError(f"{run} has no checkpoint yet: let it run until one is saved")
+    windows, learners = found
     place = programs.seeds.index(seed)
-    return jax.tree.map(lambda x: x[place], found[1]), found[0].step * config.window_steps
+    return jax.tree.map(lambda x: x[place], learners), windows * config.window_steps
 
 
 def episode(config: AntConfig, ant: Ant, learner: Learner, friction, key, steps: int) -> tuple[State, Any, Any]:
