@@ -289,7 +289,7 @@ def test_ctrl_c_comes_after_the_save(tmp_path, monkeypatch):
         assert noted == [True, True]
         assert read_stream(tmp_path / "metrics.jsonl") == [{"step": 2}]
         assert checkpoint_names(tmp_path) == ["1", "2"]
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     with open_run(tmp_path, CONFIG) as run:
         found = run.restore(state(0))
     assert found is not None
