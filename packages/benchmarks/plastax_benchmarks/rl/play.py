@@ -60,6 +60,7 @@ def episode(config: AntConfig, ant: Ant, learner: Learner, friction, key, steps:
 
 def play(
     run: Path,
+    /,
     out: Path | None = None,
     seed: int | None = None,
     friction: float | None = None,
