@@ -277,7 +277,7 @@ def test_mistakes_get_a_word(tmp_path):
         ([tmp_path / "missing"], "missing is not a folder"),
         ([tmp_path / "nothing"], "a run is a folder with config.json and metrics.jsonl"),
         ([empty], "no task has finished yet"),
-        ([broken], "metrics.jsonl, line 2, is not JSON"),
+        ([broken], "metrics.jsonl, line 2 is broken"),
         ([strange], "task 0 and seed None: two integers are needed"),
         ([unread], "must hold an object, it holds a list"),
         ([apart_seeds], "no method of digits (laptop) has a task that all its seeds have finished"),

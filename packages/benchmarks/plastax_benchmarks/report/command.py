@@ -15,6 +15,7 @@ def report(runs: list[Path], /, out: Path | None = None, markdown: bool = False,
     """
     from rich.console import Console
 
+    from ..runs import RunError
     from .group import group_runs
     from .numbers import summarise
     from .read import find_runs, read_run
@@ -29,7 +30,7 @@ def report(runs: list[Path], /, out: Path | None = None, markdown: bool = False,
         if not groups:
             raise ValueError("nothing to report: " + "; ".join(left_out))
         summaries = [summarise(group) for group in groups]
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RunError) as error:
         raise SystemExit(f"plastax report: {error}") from error
 
     console, pages = Console(), []

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..runs import read_stream
+
 
 @dataclass(frozen=True)
 class Run:
@@ -55,7 +57,7 @@ def read_run(path: Path) -> Run:
         raise ValueError(f"{path / 'config.json'} cannot be read: {error}") from error
     if not isinstance(config, dict):
         raise ValueError(f"{path / 'config.json'} must hold an object, it holds a {type(config).__name__}")
-    rows = read_stream(path / "metrics.jsonl")
+    rows = _read_if_there(path / "metrics.jsonl")
     notes: list[str] = []
     unit = "step" if rows and "task" not in rows[0] and "step" in rows[0] else "task"
     metrics: dict[int, dict[int, dict[str, Any]]] = {}
@@ -75,25 +77,12 @@ def read_run(path: Path) -> Run:
         metrics[seed][task] = {name: None if name in broken else value for name, value in row.items()}
     if not rows:
         notes.append(f"{path}: no {unit} has finished yet: left out")
-    return Run(path, config, unit, metrics, read_stream(path / "diagnostics.jsonl"), tuple(notes))
+    return Run(path, config, unit, metrics, _read_if_there(path / "diagnostics.jsonl"), tuple(notes))
 
 
-def read_stream(path: Path) -> list[dict[str, Any]]:
-    """The rows of a file of JSON lines. A last line without its end is still being written, and does not count."""
-    if not path.exists():
-        return []
-    rows = []
-    for number, line in enumerate(path.read_text().split("\n")[:-1], start=1):
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            raise ValueError(
-                f"{path}, line {number}, is not JSON ({error}): repair the file or leave the run out"
-            ) from error
-        if not isinstance(row, dict):
-            raise ValueError(f"{path}, line {number}, must be an object, it is a {type(row).__name__}")
-        rows.append(row)
-    return rows
+def _read_if_there(path: Path) -> list[dict[str, Any]]:
+    """The lines of a stream; none if the run has not written any."""
+    return read_stream(path) if path.exists() else []
 
 
 def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
