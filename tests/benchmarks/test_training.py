@@ -11,6 +11,7 @@ from toy import toy_problem, toy_programs, toy_settings, train_task
 import plastax
 from plastax_benchmarks.methods.catalog import METHODS
 from plastax_benchmarks.methods.recipes import make_network, make_optimizer
+from plastax_benchmarks.presets.config import sweepable
 from plastax_benchmarks.training.learner import epoch_orders, keys_of, losses
 
 
@@ -131,14 +132,61 @@ def test_swept_settings_are_those_of_each_member():
         toy_programs(settings, ({}, {"weight_decay": 0.1}))
 
 
+OTHERS = {"momentum": 0.5, "max_grad_norm": 0.1, "decay_rate": 0.0, "dormant_threshold": 2.0, "spectral_target": 0.1}
+"""Values of a swept setting that change a run; other settings are made a hundred times as large."""
+
+
+def all_sweeps(settings):
+    """Values for all settings that can be swept: those of the run, and then one other value at a time."""
+    base = {name: getattr(settings, name) for name in sweepable(settings)} | {"max_grad_norm": 1e6}
+    other = {name: OTHERS.get(name, 100 * (value or 1e-5)) for name, value in base.items()} | {
+        "learning_rate": settings.learning_rate / 10
+    }
+    return [base, *({**base, name: other[name]} for name in base)]
+
+
 @pytest.mark.parametrize("method", METHODS)
-def test_every_method_learns_and_is_another_one(method):
-    trainer, programs = toy_programs(toy_settings("permuted-mnist", method, epochs=10, seeds=1))
+def test_every_method_learns_and_every_sweep_has_an_effect(method):
+    frequent = {
+        "cbp": {"maturity_threshold": 5, "replacement_rate": 1e-3},
+        "cbp_l2": {"maturity_threshold": 5, "replacement_rate": 1e-3},
+        "redo": {"redo_interval": 20},
+    }
+    settings = toy_settings("permuted-mnist", method, epochs=10, seeds=1, **frequent.get(method, {}))
+    sweeps = all_sweeps(settings)
+    reals = [name for name in METHODS[method].settings if isinstance(getattr(settings, name), float)]
+    assert set(sweeps[0]) == {"learning_rate", "momentum", "max_grad_norm", *reals}
+    trainer, programs = toy_programs(settings, sweeps)
     blocks = trainer.steps_in(0) // trainer.settings.block
     learner, totals = programs.train(programs.init(0), programs.nothing(), 0, 0, blocks)
     # Ten classes: guessing gives 0.1.
     assert totals.correct[0] / (blocks * trainer.settings.block) > 0.25
-    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(learner.params))
+    leaves = jax.tree.leaves(learner.params)
+    assert all(np.isfinite(leaf[0]).all() for leaf in leaves)
+    for i, name in enumerate(sweeps[0], start=1):
+        assert any(np.any(leaf[i] != leaf[0]) for leaf in leaves), name
+
+
+def test_a_swept_learning_rate_counts_in_steps_of_one_sample():
+    """As the last test, for the program that plain SGD has when neither momentum nor clipping is swept."""
+    settings = toy_settings("permuted-mnist", "bp", seeds=1)
+    _, swept = toy_programs(settings, ({"learning_rate": 0.03}, {"learning_rate": 0.01}))
+    _, alone = toy_programs(toy_settings("permuted-mnist", "bp", seeds=1, learning_rate=0.01))
+    together, _ = train_task(swept, swept.init(0), 0)
+    single, _ = train_task(alone, alone.init(0), 0)
+    for ours, theirs in zip(jax.tree.leaves(together.params), jax.tree.leaves(single.params), strict=True):
+        np.testing.assert_allclose(ours[1], theirs[0], rtol=1e-4, atol=1e-6)
+
+
+def test_a_swept_momentum_is_that_of_the_settings():
+    sweep = ({"momentum": 0.0, "max_grad_norm": 0.5}, {"momentum": 0.5, "max_grad_norm": 2.0})
+    _, swept = toy_programs(toy_settings("permuted-mnist", "bp", seeds=1), sweep)
+    learner, _ = train_task(swept, swept.init(0), 0)
+    for i, own in enumerate(sweep):
+        _, alone = toy_programs(toy_settings("permuted-mnist", "bp", seeds=1, **own))
+        single, _ = train_task(alone, alone.init(0), 0)
+        for ours, theirs in zip(jax.tree.leaves(learner.params), jax.tree.leaves(single.params), strict=True):
+            np.testing.assert_allclose(ours[i], theirs[0], rtol=1e-3, atol=1e-5)
 
 
 def test_annealing_ends_with_steps_of_no_size():

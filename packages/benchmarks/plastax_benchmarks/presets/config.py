@@ -2,9 +2,10 @@
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from ..methods.catalog import METHODS, check_method, settings_of_methods
 
@@ -176,6 +177,40 @@ _RANGES = (
 def flag(name: str) -> str:
     """How a setting is written on the command line."""
     return "--" + name.replace("_", "-")
+
+
+def sweepable(settings: Settings) -> tuple[str, ...]:
+    """The settings of a run that can be swept: real numbers that have an effect on its numbers."""
+    others = settings_of_methods() - set(METHODS[settings.method].settings)
+    others |= set() if settings.optimizer == "sgd" else {"momentum"}
+    return tuple(name for name, kinds in _KINDS.items() if float in kinds and name not in others)
+
+
+def check_sweep(settings: Settings, name: str, values: Sequence[float]) -> None:
+    """Refuses a sweep that would have no effect, or values that the setting cannot have."""
+    can = f"method {settings.method} can sweep {', '.join(map(flag, sweepable(settings)))}"
+    if name not in _KINDS:
+        raise ValueError(f"there is no setting {flag(name)} to sweep: {can}")
+    if float not in _KINDS[name]:
+        kind = "whole numbers" if int in _KINDS[name] else "choices"
+        raise ValueError(
+            f"{flag(name)} cannot be swept: only real numbers can, not {kind}. Start a run for each value, each with "
+            f"its own --out; {can}"
+        )
+    if name == "momentum" and settings.optimizer != "sgd":
+        raise ValueError(f"a sweep of --momentum has no effect on --optimizer {settings.optimizer}; {can}")
+    if name not in sweepable(settings):
+        raise ValueError(f"a sweep of {flag(name)} has no effect on method {settings.method}; {can}")
+    if not values:
+        raise ValueError(f"the sweep of {flag(name)} has no values")
+    if len(set(values)) < len(values):
+        raise ValueError(f"the sweep of {flag(name)} has a value twice: {', '.join(f'{value:g}' for value in values)}")
+    for value in values:
+        dataclasses.replace(settings, **{name: float(value)})
+
+
+_KINDS = {each.name: get_args(each.type) or (each.type,) for each in dataclasses.fields(Settings)}
+"""The types that each setting may have."""
 
 
 def _check_method_settings(settings: Settings) -> None:

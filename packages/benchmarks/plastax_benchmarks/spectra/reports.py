@@ -112,7 +112,6 @@ def of_last_checkpoint(
     done, learners = found
     which = names[chosen]
     learner, keys = jax.tree.map(lambda leaf: leaf[which], (learners, programs.members.keys))
-    rate = members[which].strengths.get("learning_rate")
     reports = {}
     for number, when in ((done - 1, "end"), (done, "start")):
         if when == "start" and settings.problem == "incremental-cifar" and done >= settings.num_tasks:
@@ -121,7 +120,7 @@ def of_last_checkpoint(
             fresh = jax.tree.map(lambda leaf: leaf[which], programs.init(number))
             learner = fresh
         tell(f"Looking at seed {chosen.seed} at the {when} of task {number}, which takes a while ...")
-        for rows, _, text in diagnose(trainer, learner, keys, data, number, learning_rate=rate):
+        for rows, _, text in diagnose(trainer, learner, keys, data, number, strengths=members[which].strengths):
             place = Place(number, chosen.seed, chosen.swept, when, rows)
             reports[place] = PlasticityReport.from_json(text)
     return reports

@@ -1,13 +1,15 @@
 """The compiled programs of a run: all members at once, compiled once for all tasks."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
-from . import evaluate as _evaluate
+from . import evaluate as _evaluate, rank_one as _rank_one
 from .learner import NOTHING, Keys, Learner, Totals, Trainer, keys_of
 
 
@@ -51,7 +53,9 @@ class Programs:
         )
         batched = _one_by_one if trainer.settings.network in ("convnet", "resnet18") else _side_by_side
         self._init = jax.jit(batched(lambda own, number: trainer.init(own.keys, own.strengths, number), 1))
-        self._train = jax.jit(batched(self._of_member(trainer.train), 3))
+        # One program for all members, so all must be of the kind that it is for.
+        rank_one = all(_rank_one.applies(replace(trainer.settings, **member.strengths)) for member in members)
+        self._train = jax.jit(batched(self._of_member(partial(trainer.train, rank_one=rank_one)), 3))
         self._train_rest = jax.jit(batched(self._of_member(trainer.train_rest), 3))
         self._evaluate = jax.jit(batched(self._looking(_evaluate.evaluate), 2))
         self._test_accuracy = jax.jit(batched(self._looking(_evaluate.test_accuracy), 2))
