@@ -56,6 +56,7 @@ def test_paper_presets_have_the_sizes_of_the_paper(problem, expected):
         ({"learning_rate": float("nan")}, "--learning-rate must be above 0, got nan"),
         ({"num_tasks": 0}, "--num-tasks must be at least 1, got 0"),
         ({"momentum": 1.0}, "--momentum must be at least 0 and below 1, got 1.0"),
+        ({"subset": "first"}, "--subset first has no effect"),
         ({"flipping_bits": 20}, "--flipping-bits must lie between 1 and --input-bits - 1 = 19, got 20"),
     ],
 )
@@ -63,3 +64,26 @@ def test_mistakes_get_a_word(others, words):
     names = {"problem": "permuted-mnist", "preset": "laptop", "method": "l2"} | others
     with pytest.raises(ValueError, match=words):
         settings_for(**names)
+
+
+def test_folders_of_older_runs_are_read_and_resumed():
+    """Their config.json has `standardise` where there is `pixels` now, and no `subset`: the first rows were taken."""
+    for problem, others in (("permuted-mnist", {}), ("continual-imagenet", {}), ("slowly-changing-regression", {})):
+        settings = settings_for(problem, "laptop", "bp", **others)
+        values = settings.as_json()
+        assert values["standardise"] is True
+        assert not {"pixels", "subset"} & set(values)
+        assert Settings.from_json(values) == settings
+    old = settings_for("permuted-mnist", "laptop", "bp", train_size=100, subset="first")
+    assert "subset" not in old.as_json()
+    assert Settings.from_json(old.as_json()) == old
+    new = settings_for("permuted-mnist", "laptop", "bp", train_size=100)
+    assert new.as_json()["subset"] == "balanced"
+    unit = settings_for("continual-imagenet", "laptop", "bp", pixels="unit")
+    assert unit.as_json()["standardise"] is False
+    assert Settings.from_json(unit.as_json()) == unit
+    # Numbers are others here, so the folder of an older run has to be refused.
+    for others in ({"pixels": "raw"}, {"train_size": 300}):
+        changed = settings_for("continual-imagenet", "laptop", "bp", **others)
+        assert "standardise" not in changed.as_json()
+        assert Settings.from_json(changed.as_json()) == changed

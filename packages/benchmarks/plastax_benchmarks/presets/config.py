@@ -46,12 +46,18 @@ class Settings:
     train_size: int | None = setting(
         None, "Training rows of a task: of all, or of each class where classes come and go. All there are by default."
     )
-    test_size: int | None = setting(None, "Held-out rows, likewise.")
+    test_size: int | None = setting(None, "Held-out rows, counted in the same way.")
+    subset: Literal["balanced", "first"] = setting(
+        "balanced",
+        "Which rows --train-size and --test-size take: random ones, the same in every run, with equally many of each "
+        "class as far as possible; or the first ones of the file.",
+    )
     classes_per_task: int = setting(
         2, "Classes in a task of continual ImageNet, classes added by a task of incremental CIFAR."
     )
-    standardise: bool = setting(
-        True, "Whether images of continual ImageNet are brought to mean 0 and variance 1 in each channel."
+    pixels: Literal["standardized", "unit", "raw"] = setting(
+        "standardized",
+        "Continual ImageNet: pixels with mean 0 and variance 1 in each channel, from 0 to 1, or from 0 to 255.",
     )
     flipping_bits: int = setting(
         15, "Slowly changing regression: how many of the inputs stay as they are within a task."
@@ -141,7 +147,20 @@ class Settings:
                 f"--flipping-bits must lie between 1 and --input-bits - 1 = {self.input_bits - 1}, "
                 f"got {self.flipping_bits}"
             )
+        if self.subset == "first" and not self.takes_subset:
+            raise ValueError("--subset first has no effect: it is for --train-size and --test-size on digits")
         _check_method_settings(self)
+
+    @property
+    def takes_subset(self) -> bool:
+        """Whether `subset` has an effect: where classes come and go, sizes are those of each class."""
+        return self.problem in _ALL_CLASSES and not self.train_size is self.test_size is None
+
+    @property
+    def _scales_fewer_images(self) -> bool:
+        """Whether mean and variance of pixels are those of a part of the images: once they were those of all."""
+        images = self.problem == "continual-imagenet" and self.train_size is not None
+        return images and self.pixels == "standardized"
 
     @property
     def folder(self) -> Path:
@@ -157,14 +176,27 @@ class Settings:
         """All settings but the folders: what a run's numbers depend on."""
         values = dataclasses.asdict(self)
         del values["out"], values["data_dir"]
+        # As folders had it before there were other choices, so that runs can be resumed whose numbers are the same.
+        if self.subset == "first" or not self.takes_subset:
+            del values["subset"]
+        if self.pixels != "raw" and not self._scales_fewer_images:
+            values["standardise"] = values.pop("pixels") == "standardized"
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
     @classmethod
     def from_json(cls, values: dict[str, Any], **others: Any) -> "Settings":
         """Settings from `as_json`, with some replaced."""
         given = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+        if "standardise" in given:
+            given["pixels"] = "standardized" if given.pop("standardise") else "unit"
+        sizes = given.get("train_size") is not None or given.get("test_size") is not None
+        if "subset" not in given and given.get("problem") in _ALL_CLASSES and sizes:
+            given["subset"] = "first"
         return cls(**{**given, **others})
 
+
+_ALL_CLASSES = ("permuted-mnist", "linearized-mnist", "random-label-mnist")
+"""Problems whose tasks have all classes of the data."""
 
 _RANGES = (
     ("momentum", 0, 1),
