@@ -4,7 +4,7 @@ import pytest
 
 from plastax_benchmarks.methods.catalog import METHODS
 from plastax_benchmarks.presets import PRESETS, Settings, settings_for
-from plastax_benchmarks.presets.tables import DEFAULTS, SWEEPS
+from plastax_benchmarks.presets.tables import DEFAULTS, SWEEPS, notes
 from plastax_benchmarks.problems.catalog import PROBLEMS
 
 
@@ -26,6 +26,35 @@ def test_paper_presets_have_the_best_values_of_the_tables():
             settings = settings_for(problem, "paper", method)
             for name, sweep in sweeps.items():
                 assert getattr(settings, name) == sweep.best, (problem, method, name)
+
+
+@pytest.mark.parametrize(
+    ("problem", "rate", "decay", "replacement"),
+    [
+        ("permuted-mnist", 1e-2, 1e-3, 1e-6),
+        ("continual-imagenet", 1e-4, 1e-3, 1e-5),
+        ("incremental-cifar", 1e-2, 1e-4, 1e-6),
+    ],
+)
+def test_methods_that_the_paper_has_not_swept_take_the_best_values_of_plainer_ones(problem, rate, decay, replacement):
+    """The learning rate is the best one of BP, weight decay that of L2, the replacement rate that of CBP."""
+    others = set(METHODS) - set(SWEEPS[problem])
+    assert {"reset", "cbp_l2", "snp_l2", "crelu"} <= others
+    for method in others:
+        settings = settings_for(problem, "paper", method)
+        assert settings.learning_rate == rate
+        assert settings.weight_decay in (None, decay)
+        assert settings.replacement_rate in (None, replacement)
+        said = notes(problem, method)
+        assert said["learning_rate"] == f"The paper has no value for {method}: this is the best one of bp."
+        assert ("weight_decay" in said) == ("weight_decay" in METHODS[method].settings)
+
+
+def test_pixels_of_continual_imagenet_are_those_that_the_rates_were_chosen_for():
+    assert settings_for("continual-imagenet", "paper", "bp").pixels == "raw"
+    assert "0 to 255" in notes("continual-imagenet")["pixels"]
+    assert "1e-4" in notes("continual-imagenet", "l2_er")["learning_rate"]
+    assert settings_for("continual-imagenet", "laptop", "bp").pixels == "standardized"
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ CONTINUAL_IMAGENET = {
     "l2": {"learning_rate": Sweep(_FROM_2, 1e-4), "weight_decay": Sweep(_FROM_3, 1e-3)},
     "er": {"learning_rate": Sweep(_FROM_2, 1e-4), "er_learning_rate": Sweep(_FROM_3, 1e-5)},
     "l2_er": {
-        "learning_rate": Sweep((1e-3,), 1e-3),
+        "learning_rate": Sweep((1e-3,), 1e-3, "The released code sweeps this method at 1e-4."),
         "er_learning_rate": Sweep(_FROM_3, 1e-4),
         "weight_decay": Sweep(_FROM_3, 1e-3),
     },
