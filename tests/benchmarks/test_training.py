@@ -93,7 +93,7 @@ def test_compiled_training_takes_the_steps_of_a_plain_loop(problem, method, othe
         np.testing.assert_allclose(ours[0], theirs, rtol=2e-3, atol=2e-5)
 
 
-def test_tasks_of_any_length_share_one_program_and_any_slicing_gives_the_same_bits():
+def test_tasks_of_any_length_share_one_program_and_any_slicing_gives_the_same_bits(monkeypatch):
     settings = toy_settings("incremental-cifar", "l2_er")
     trainer, programs = toy_programs(settings)
     lengths = [trainer.steps_in(number) for number in range(3)]
@@ -105,6 +105,10 @@ def test_tasks_of_any_length_share_one_program_and_any_slicing_gives_the_same_bi
     sliced = programs.train(*programs.train(learner, programs.nothing(), 2, 0, 2), 2, 2, 5)
     jax.tree.map(np.testing.assert_array_equal, whole, sliced)
     assert programs._train._cache_size() == 1
+    # Orders are drawn once for each task, whatever the number of calls.
+    with monkeypatch.context() as patch:
+        patch.setattr(programs, "_orders", lambda *_: pytest.fail("the orders of a task were drawn twice"))
+        programs.train(learner, programs.nothing(), 2, 0, 1)
 
 
 def test_members_are_what_they_would_be_alone():

@@ -75,10 +75,16 @@ class Trainer:
         params = eqx.filter(network, eqx.is_inexact_array)
         return Learner(params, network.init_state(state_key), self._optimizer(keys, strengths).init(params))
 
+    def orders(self, keys: Keys, data: PyTree, number: Int[Array, ""]) -> Int[Array, "epochs most"]:
+        """The rows of task `number` in the order of each epoch: what `train` and `train_rest` go through."""
+        task = self.problem.task(data, keys.stream, number)
+        return epoch_orders(jax.random.fold_in(keys.order, number), task.train, self.settings.epochs)
+
     def train(
         self,
         learner: Learner,
         totals: Totals,
+        orders: Int[Array, "epochs most"],
         keys: Keys,
         strengths: Strengths,
         data: PyTree,
@@ -89,7 +95,7 @@ class Trainer:
         rank_one: bool = False,
     ) -> tuple[Learner, Totals]:
         """Blocks `start` to `stop` of task `number`; with `rank_one` in the faster way that plain SGD allows for."""
-        take_steps, features = self._task_steps(keys, strengths, data, number, rank_one=rank_one)
+        take_steps, features = self._task_steps(orders, keys, strengths, data, number, rank_one=rank_one)
         size, er_rate = self.settings.block, self._er_rate(strengths)
 
         def block(i, carry):
@@ -105,6 +111,7 @@ class Trainer:
         self,
         learner: Learner,
         totals: Totals,
+        orders: Int[Array, "epochs most"],
         keys: Keys,
         strengths: Strengths,
         data: PyTree,
@@ -113,7 +120,7 @@ class Trainer:
         stop: Int[Array, ""],
     ) -> tuple[Learner, Totals]:
         """Steps `start` to `stop` of task `number`: those after its last whole block."""
-        take_steps, _ = self._task_steps(keys, strengths, data, number)
+        take_steps, _ = self._task_steps(orders, keys, strengths, data, number)
 
         def step(i, carry):
             learner, totals = carry
@@ -132,11 +139,17 @@ class Trainer:
         return self.problem.active(task, outputs), features, state
 
     def _task_steps(
-        self, keys: Keys, strengths: Strengths, data: PyTree, number: Int[Array, ""], *, rank_one: bool = False
+        self,
+        orders: Int[Array, "epochs most"],
+        keys: Keys,
+        strengths: Strengths,
+        data: PyTree,
+        number: Int[Array, ""],
+        *,
+        rank_one: bool = False,
     ):
         """A function that takes some steps in a row, and one from parameters to the features whose rank counts."""
         task = self.problem.task(data, keys.stream, number)
-        order = epoch_orders(jax.random.fold_in(keys.order, number), task.train, self.settings.epochs)
         size = self.settings.batch_size
         per_epoch = task.train.count // size
         optimizer = self._optimizer(keys, strengths)
@@ -162,7 +175,7 @@ class Trainer:
 
         def rows_at(i):
             place = (i % per_epoch) * size
-            return jax.lax.dynamic_slice(order, (i // per_epoch, place), (1, size))[0]
+            return jax.lax.dynamic_slice(orders, (i // per_epoch, place), (1, size))[0]
 
         def take_steps(learner, totals, first, count):
             numbers = first + jnp.arange(count, dtype=jnp.int32)

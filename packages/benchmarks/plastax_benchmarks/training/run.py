@@ -35,6 +35,9 @@ from .progress import progress_bar
 MAY_CHANGE = ("num_tasks", "checkpoint_every")
 """Settings that may be others when a run goes on: they change none of its numbers."""
 
+OF_YARDSTICK = ("online_accuracy", "test_accuracy", "train_accuracy", "loss", "test_loss")
+"""What is measured of a new network on the same task."""
+
 
 def run(
     settings: Settings, *, sweep: Mapping[str, Sequence[float]] | None = None, console: Console | None = None
@@ -208,12 +211,12 @@ class _Loop:
         """A new network on the same task. For method reset, that is what was trained already."""
         if self.settings.method == "reset":
             for row in rows:
-                row |= {f"fresh_{name}": row[name] for name in ("online_accuracy", "test_accuracy", "loss")}
+                row |= {f"fresh_{name}": row[name] for name in OF_YARDSTICK}
             return
         fresh, totals = self._train(self.programs.init(number), number, steps, advance)
         found = self._rows(number, steps, totals, self.programs.evaluate(fresh, number))
         for row, other in zip(rows, found, strict=True):
-            row |= {f"fresh_{name}": other[name] for name in ("online_accuracy", "test_accuracy", "loss")}
+            row |= {f"fresh_{name}": other[name] for name in OF_YARDSTICK}
 
     def _diagnose(self, learner: Learner, number: int, when: str, failed: Collection[int]) -> list[dict[str, Any]]:
         """Spectra and reports of all members, written to files; what is short enough comes back as lines."""
