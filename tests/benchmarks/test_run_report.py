@@ -276,9 +276,11 @@ def test_members_that_diverged_are_left_out_and_named(tmp_path):
     assert [row[1] for row in sections(whole)[0].rows] == ["2", "1 of 2"]
     draw([folder], folder / "run.png")
     folder = write_sweep(tmp_path / "other", failed={(2.0, 0), (2.0, 1)})
-    groups, left_out = group_runs(read_runs(folder))
-    assert [line.label for line in groups[0].lines] == ["l2"]
-    assert [note.split(": ")[1] for note in left_out] == ["seed 0 diverged in task 2", "seed 1 diverged in task 2"]
+    (group,), left_out = group_runs(read_runs(folder))
+    assert [line.label for line in group.lines] == ["l2 (weight_decay=1.0)"]
+    assert left_out == []
+    assert group.diverged == 2
+    assert group.notes == tuple(f"other, weight_decay 2: seed {seed} diverged in task 2: left out" for seed in (0, 1))
 
 
 def test_a_yardstick_with_another_learning_rate_is_named(tmp_path):

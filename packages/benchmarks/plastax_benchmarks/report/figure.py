@@ -185,6 +185,8 @@ def _draw_row(part: "SubFigure", group: Group, window: int, contents: Sequence[P
     single = f", {group.lines[0].label}" if len(group.lines) == 1 else ""
     if not all(line.complete for line in group.lines):
         words += ", not all complete"
+    if group.diverged:
+        words += f", {group.diverged} diverged and left out"
     part.suptitle(f"{group.problem}{single}: {words}", fontsize=10, x=0.01, ha="left", weight="bold")
     if not contents:
         part.text(0.5, 0.4, "nothing to draw", ha="center")

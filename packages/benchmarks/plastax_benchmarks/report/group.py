@@ -112,6 +112,8 @@ class Group:
     problem: str
     lines: tuple[Line, ...]
     notes: tuple[str, ...]
+    diverged: int = 0
+    """How many members of all runs have diverged: they are in none of the lines."""
 
     @property
     def edge(self) -> int:
@@ -122,17 +124,21 @@ class Group:
 def group_runs(runs: Iterable[Run]) -> tuple[list[Group], list[str]]:
     """Groups with at least one finished task, in the order of the runs, and notes on runs that were left out."""
     problems: dict[str, list[Run]] = {}
-    left_out = []
+    empty: list[Run] = []
     for run in runs:
         if run.metrics:
             problems.setdefault(run.problem, []).append(run)
         else:
-            left_out += run.notes
-    return [_group(problem, members) for problem, members in problems.items()], left_out
+            empty.append(run)
+    # Combinations of a sweep that have all diverged are named beside those that have not.
+    gone = {problem: [run for run in empty if run.failed and run.problem == problem] for problem in problems}
+    named = {id(run) for diverged in gone.values() for run in diverged}
+    left_out = [note for run in empty if id(run) not in named for note in run.notes]
+    return [_group(problem, members, gone[problem]) for problem, members in problems.items()], left_out
 
 
-def _group(problem: str, runs: Sequence[Run]) -> Group:
-    notes = [note for run in runs for note in run.notes]
+def _group(problem: str, runs: Sequence[Run], gone: Sequence[Run]) -> Group:
+    notes = [note for run in (*runs, *gone) for note in run.notes]
     units = {run.unit for run in runs}
     if len(units) > 1:
         raise ValueError(f"runs of {problem} count in tasks and in steps: report them apart")
@@ -158,7 +164,7 @@ def _group(problem: str, runs: Sequence[Run]) -> Group:
             listed = ", ".join(f"{label} {value}" for label, value in values.items())
             consequence = "" if name in TUNED else ", so they are not the same experiment"
             notes.append(f"lines differ in {name}{consequence}: {listed}")
-    return Group(problem, tuple(lines), tuple(notes))
+    return Group(problem, tuple(lines), tuple(notes), sum(len(run.failed) for run in (*runs, *gone)))
 
 
 def _join(clusters: list[list[Run]], run: Run) -> None:
@@ -176,11 +182,13 @@ def _settings(run: Run) -> dict[str, str]:
 
 
 def _labels(method: str, clusters: Sequence[Sequence[Run]]) -> list[str]:
-    """The method's name, followed by what tells it from other lines of the same method."""
-    if len(clusters) == 1:
+    """The method's name, followed by what was swept and what else tells it from other lines of the same method."""
+    swept = {name for cluster in clusters for run in cluster for name in run.swept}
+    if len(clusters) == 1 and not swept:
         return [method]
     settings = [_settings(cluster[0]) for cluster in clusters]
-    names = sorted({name for one in settings for name in one if len({other.get(name) for other in settings}) > 1})
+    differing = {name for one in settings for name in one if len({other.get(name) for other in settings}) > 1}
+    names = sorted(swept | differing)
     differences = [", ".join(f"{name}={one.get(name, '-')}" for name in names) for one in settings]
     if len(set(differences)) < len(differences):
         differences = [cluster[0].path.name for cluster in clusters]

@@ -28,6 +28,7 @@ class Run:
     failed: dict[int, int]
     diagnostics: list[dict[str, Any]]
     notes: tuple[str, ...]
+    swept: tuple[str, ...] = ()
 
     @property
     def method(self) -> str:
@@ -78,17 +79,21 @@ def read_runs(path: Path) -> list[Run]:
             config | dict(zip(sweep, values, strict=True)),
             own,
             [line for line in lines if tuple(line.get(name) for name in sweep) == values],
-            ", ".join(f"{name} {value:g}" for name, value in zip(sweep, values, strict=True)),
+            tuple(sweep),
         )
         for values, own in combinations.items()
     ]
 
 
 def _run(
-    path: Path, config: dict[str, Any], rows: list[dict[str, Any]], diagnostics: list[dict[str, Any]], values: str
+    path: Path,
+    config: dict[str, Any],
+    rows: list[dict[str, Any]],
+    diagnostics: list[dict[str, Any]],
+    swept: tuple[str, ...],
 ) -> Run:
-    """One run from its rows. `values` are those of a sweep, in words."""
-    name = f"{path.name}, {values}" if values else path.name
+    """One run from its rows. `swept` are the settings whose values are those of one combination."""
+    name = ", ".join([path.name, *(f"{each} {config[each]:g}" for each in swept)])
     notes: list[str] = []
     unit = "step" if "task" not in rows[0] and "step" in rows[0] else "task"
     metrics: dict[int, dict[int, dict[str, Any]]] = {}
@@ -111,7 +116,7 @@ def _run(
         known = {name: None if name in broken else value for name, value in row.items()}
         metrics[seed][task] = known | _dead_fraction(row, config)
     left = {seed: tasks for seed, tasks in metrics.items() if seed not in failed}
-    return Run(path, config, unit, left, failed, diagnostics, tuple(notes))
+    return Run(path, config, unit, left, failed, diagnostics, tuple(notes), swept)
 
 
 def number(task: int, unit: str) -> int:
