@@ -1,6 +1,7 @@
 """Reports from made-up run folders, against numbers worked by hand."""
 
 import errno
+import io
 import json
 import os
 import subprocess
@@ -8,13 +9,14 @@ import sys
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from plastax_benchmarks.report.command import report
 from plastax_benchmarks.report.figure import apart, draw, panels, running_mean
 from plastax_benchmarks.report.group import group_runs
 from plastax_benchmarks.report.numbers import mean_interval, over_seeds, rank_correlation, summarise
 from plastax_benchmarks.report.read import find_runs, read_runs
-from plastax_benchmarks.report.table import as_markdown, sections, spread
+from plastax_benchmarks.report.table import as_markdown, as_rich, sections, spread
 
 
 def write_run(folder, accuracy, *, method="bp", first_seed=0, config=(), diagnostics=(), **fields):
@@ -263,6 +265,11 @@ def test_a_sweep_is_one_line_for_each_combination(tmp_path):
     (group,), _ = group_runs(read_runs(folder))
     assert len(panels(group)[0].curves) == 2
     draw([folder], folder / "run.png")
+    # Nothing is cut off on a narrow terminal.
+    narrow = Console(file=io.StringIO(), width=80)
+    narrow.print(as_rich(sections(whole)[0]))
+    assert "…" not in narrow.file.getvalue()
+    assert max(map(len, narrow.file.getvalue().splitlines())) <= 80
     # More seeds of one of the values, in a folder of their own, belong to its line.
     more = write_run(tmp_path / "more", [[0.5] * 4], method="l2", first_seed=2, config={"weight_decay": 2.0})
     assert [line["seeds"] for line in summary(folder, more)["lines"]] == [[0, 1], [0, 1, 2]]

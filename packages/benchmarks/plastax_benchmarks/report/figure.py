@@ -202,7 +202,7 @@ def _draw_panel(axis: "Axes", panel: Panel, group: Group, *, labelled: bool) -> 
 
     band = 0.18 if len(panel.curves) <= 4 else 0.09
     for curve in panel.curves:
-        colour, style = _look(curve.line)
+        colour, style = _look(curve.line, group)
         few = "o" if len(curve.tasks) <= 12 else ""
         mean = curve.values.mean(1)
         axis.plot(_numbers(curve), mean, lw=1.5, marker=few, ms=2.5, color=colour, ls=style)
@@ -229,10 +229,10 @@ def _draw_panel(axis: "Axes", panel: Panel, group: Group, *, labelled: bool) -> 
     axis.set_xlim((first, last) if last > first else (first - 0.5, first + 0.5))
     axis.set_ylim(axis.get_ylim())
     if labelled:
-        _label_ends(axis, panel.curves)
+        _label_ends(axis, panel.curves, group)
 
 
-def _label_ends(axis: "Axes", curves: Sequence[Curve]) -> None:
+def _label_ends(axis: "Axes", curves: Sequence[Curve], group: Group) -> None:
     """Names beside the curves' ends, moved apart, each joined to its curve."""
     (left, right), (bottom, top) = axis.get_xlim(), axis.get_ylim()
     ends = [
@@ -245,7 +245,7 @@ def _label_ends(axis: "Axes", curves: Sequence[Curve]) -> None:
     room = 0.72 * figure.get_size_inches()[1] / len(figure.subfigs)
     heights = apart([end[1] for end in ends], gap=1.25 * LABEL_SIZE / 72 / room, low=0.0, high=1.0)
     for curve, end, height in zip(curves, ends, heights, strict=True):
-        colour, _ = _look(curve.line)
+        colour, _ = _look(curve.line, group)
         axis.plot(
             [end[0], 1.05], [end[1], height], transform=axis.transAxes, color=colour, lw=0.6, alpha=0.6, clip_on=False
         )
@@ -259,8 +259,11 @@ def _numbers(curve: Curve) -> np.ndarray:
     return np.array([number(task, curve.line.unit) for task in curve.tasks.tolist()])
 
 
-def _look(line: Line) -> tuple[str, str]:
-    """Colour and line style."""
+def _look(line: Line, group: Group) -> tuple[str, str]:
+    """Colour and line style. Where all lines are of one method, as in a sweep, each has a colour of its own."""
+    if len({other.method for other in group.lines}) == 1 < len(group.lines):
+        colours = list(COLOURS.values())
+        return colours[line.variant % len(colours)], STYLES[line.variant // len(colours) % len(STYLES)]
     style = STYLES[line.variant % len(STYLES)]
     if line.method == "reset" and line.variant == 0:
         style = "--"  # the yardstick, not a contender

@@ -170,7 +170,8 @@ def as_rich(section: Section) -> "Table":
 
     view = Table(title=Text(section.title))
     for index, column in enumerate(section.columns):
-        view.add_column(Text(column), justify="right" if index else "left")
+        # Never cut: what tells lines of a sweep apart stands at the end of their labels.
+        view.add_column(Text(column), justify="right" if index else "left", overflow="fold")
     for row in section.rows:
         view.add_row(*map(Text, row))
     return view
