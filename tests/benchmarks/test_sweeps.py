@@ -73,9 +73,12 @@ def test_tasks_too_short_for_an_effective_rank_step_are_refused(tmp_path):
 
 def test_a_member_that_diverges_does_not_stop_the_others(tmp_path):
     sweep = {"learning_rate": (0.01, 1e20)}
-    settings = partial(bits, seeds=1, diagnose_every=1, diagnose_size=10, epsilon_rank_every=1, epsilon_rank_rows=5)
+    settings = partial(bits, seeds=1)
+    diagnosed = settings(
+        tmp_path / "run", diagnose_every=1, diagnose_size=10, epsilon_rank_every=1, epsilon_rank_rows=5
+    )
     text = io.StringIO()
-    folder = run(settings(tmp_path / "run"), sweep=sweep, console=Console(file=text, width=200))
+    folder = run(diagnosed, sweep=sweep, console=Console(file=text, width=200))
     assert "1 of 2 members diverged" in text.getvalue()
     assert "seed 0, learning_rate 1e+20 in task 1" in text.getvalue()
     rows = read_stream(folder / "metrics.jsonl")

@@ -269,10 +269,11 @@ class _Loop:
         settings = dataclasses.replace(self.settings, **self.members[i].strengths)
         others = {j: task for j, task in failed.items() if j != i}
         also = f", as did all other members ({self._list(others)})" if others else ""
+        kept = f" The {self.done} tasks before it are intact in {self.folder.path}." if self.done else ""
         raise RunStopped(
             f"{wrong} in task {failed[i] + 1}, {_words(self.members[i])} of {settings.problem} with method "
-            f"{settings.method}: training has diverged{also}. The {self.done} tasks before it are intact in "
-            f"{self.folder.path}. Try a lower --learning-rate (now {settings.learning_rate:g})"
+            f"{settings.method}: training has diverged{also}.{kept} Try a lower --learning-rate (now "
+            f"{settings.learning_rate:g})"
         )
 
     def name_failed(self) -> None:
