@@ -21,7 +21,17 @@ MAY_DIFFER = {"seed", "seeds", "num_tasks", "total_steps", "out", "data_dir", "y
 SHARED = ("dataset", "pixels", "subset", "epochs", "batch_size", "train_size", "test_size", "classes_per_task")
 SHARED += ("flipping_bits", "input_bits", "network", "width", "depth", "channels", "kernel_sizes", "padding", "dense")
 SHARED += ("activation", "initial_rank", "optimizer", "anneal", "anneal_lr", "beta_1", "beta_2")
-SHARED += ("change_every", "friction", "friction_seed", "backend", "episode_limit", "num_envs", "num_steps", "actions")
+SHARED += (
+    "change_every",
+    "friction",
+    "friction_seed",
+    "own_frictions",
+    "backend",
+    "episode_limit",
+    "num_envs",
+    "num_steps",
+    "actions",
+)
 SHARED += (
     "update_epochs",
     "num_minibatches",

@@ -65,7 +65,7 @@ def read_runs(path: Path) -> list[Run]:
         raise ValueError(f"{path / 'config.json'} must hold an object, it holds a {type(config).__name__}")
     rows, lines = _read_if_there(path / "metrics.jsonl"), _read_if_there(path / "diagnostics.jsonl")
     sweep = config.pop("sweep", None) or {}
-    # Once there was no other choice, and another name for it.
+    # Older runs have another name for it, and two of the choices.
     if "standardise" in config:
         config["pixels"] = "standardized" if config.pop("standardise") else "unit"
     if not rows:
