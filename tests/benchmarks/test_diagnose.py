@@ -184,7 +184,9 @@ def test_the_threshold_is_that_of_the_steps_of_the_task_with_momentum():
     steps = trainer.settings.epochs * (4 * 6 // 2)  # Two tasks, each with two classes of six images; pairs.
     expected = (1 - 1e-3 ** (1 / steps)) / (0.05 / (1 - 0.9))
     assert epsilon_rank_at(trainer, learner, keys, data, 1)[1] == pytest.approx(expected)
-    assert epsilon_rank_at(trainer, learner, keys, data, 1, learning_rate=0.1)[1] == pytest.approx(expected / 2)
+    assert epsilon_rank_at(trainer, learner, keys, data, 1, strengths={"learning_rate": 0.1})[1] == pytest.approx(
+        expected / 2
+    )
     everything, _ = epsilon_rank_at(trainer, learner, keys, data, 1, eps=1e-12)
     assert everything == 3 * 24  # Each row has one direction without curvature: the same for all logits.
 

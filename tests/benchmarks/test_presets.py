@@ -4,7 +4,7 @@ import pytest
 
 from plastax_benchmarks.methods.catalog import METHODS
 from plastax_benchmarks.presets import PRESETS, Settings, settings_for
-from plastax_benchmarks.presets.tables import DEFAULTS, SWEEPS
+from plastax_benchmarks.presets.tables import DEFAULTS, SWEEPS, notes
 from plastax_benchmarks.problems.catalog import PROBLEMS
 
 
@@ -26,6 +26,35 @@ def test_paper_presets_have_the_best_values_of_the_tables():
             settings = settings_for(problem, "paper", method)
             for name, sweep in sweeps.items():
                 assert getattr(settings, name) == sweep.best, (problem, method, name)
+
+
+@pytest.mark.parametrize(
+    ("problem", "rate", "decay", "replacement"),
+    [
+        ("permuted-mnist", 1e-2, 1e-3, 1e-6),
+        ("continual-imagenet", 1e-4, 1e-3, 1e-5),
+        ("incremental-cifar", 1e-2, 1e-4, 1e-6),
+    ],
+)
+def test_methods_that_the_paper_has_not_swept_take_the_best_values_of_plainer_ones(problem, rate, decay, replacement):
+    """The learning rate is the best one of BP, weight decay that of L2, the replacement rate that of CBP."""
+    others = set(METHODS) - set(SWEEPS[problem])
+    assert {"reset", "cbp_l2", "snp_l2", "crelu"} <= others
+    for method in others:
+        settings = settings_for(problem, "paper", method)
+        assert settings.learning_rate == rate
+        assert settings.weight_decay in (None, decay)
+        assert settings.replacement_rate in (None, replacement)
+        said = notes(problem, method)
+        assert said["learning_rate"] == f"The paper has no value for {method}: this is the best one of bp."
+        assert ("weight_decay" in said) == ("weight_decay" in METHODS[method].settings)
+
+
+def test_pixels_of_continual_imagenet_are_those_that_the_rates_were_chosen_for():
+    assert settings_for("continual-imagenet", "paper", "bp").pixels == "raw"
+    assert "0 to 255" in notes("continual-imagenet")["pixels"]
+    assert "1e-4" in notes("continual-imagenet", "l2_er")["learning_rate"]
+    assert settings_for("continual-imagenet", "laptop", "bp").pixels == "standardized"
 
 
 @pytest.mark.parametrize(
@@ -56,6 +85,7 @@ def test_paper_presets_have_the_sizes_of_the_paper(problem, expected):
         ({"learning_rate": float("nan")}, "--learning-rate must be above 0, got nan"),
         ({"num_tasks": 0}, "--num-tasks must be at least 1, got 0"),
         ({"momentum": 1.0}, "--momentum must be at least 0 and below 1, got 1.0"),
+        ({"subset": "first"}, "--subset first has no effect"),
         ({"flipping_bits": 20}, "--flipping-bits must lie between 1 and --input-bits - 1 = 19, got 20"),
     ],
 )
@@ -63,3 +93,26 @@ def test_mistakes_get_a_word(others, words):
     names = {"problem": "permuted-mnist", "preset": "laptop", "method": "l2"} | others
     with pytest.raises(ValueError, match=words):
         settings_for(**names)
+
+
+def test_folders_of_older_runs_are_read_and_resumed():
+    """Their config.json has `standardise` where there is `pixels` now, and no `subset`: the first rows were taken."""
+    for problem, others in (("permuted-mnist", {}), ("continual-imagenet", {}), ("slowly-changing-regression", {})):
+        settings = settings_for(problem, "laptop", "bp", **others)
+        values = settings.as_json()
+        assert values["standardise"] is True
+        assert not {"pixels", "subset"} & set(values)
+        assert Settings.from_json(values) == settings
+    old = settings_for("permuted-mnist", "laptop", "bp", train_size=100, subset="first")
+    assert "subset" not in old.as_json()
+    assert Settings.from_json(old.as_json()) == old
+    new = settings_for("permuted-mnist", "laptop", "bp", train_size=100)
+    assert new.as_json()["subset"] == "balanced"
+    unit = settings_for("continual-imagenet", "laptop", "bp", pixels="unit")
+    assert unit.as_json()["standardise"] is False
+    assert Settings.from_json(unit.as_json()) == unit
+    # Numbers are others here, so the folder of an older run has to be refused.
+    for others in ({"pixels": "raw"}, {"train_size": 300}):
+        changed = settings_for("continual-imagenet", "laptop", "bp", **others)
+        assert "standardise" not in changed.as_json()
+        assert Settings.from_json(changed.as_json()) == changed

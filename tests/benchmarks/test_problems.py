@@ -9,10 +9,15 @@ import numpy as np
 import pytest
 from toy import toy_images, toy_problem, toy_settings
 
-from plastax_benchmarks.problems import slowly_changing_regression
+from plastax_benchmarks.problems import (
+    linearized_mnist,
+    load as load_module,
+    permuted_mnist,
+    slowly_changing_regression,
+)
 from plastax_benchmarks.problems.catalog import PROBLEMS
 from plastax_benchmarks.problems.load import load_problem
-from plastax_benchmarks.problems.stream import by_class
+from plastax_benchmarks.problems.stream import by_class, take
 from plastax_benchmarks.training.learner import epoch_orders, some_examples
 
 
@@ -83,14 +88,19 @@ def test_continual_imagenet_goes_through_all_classes_before_one_comes_again():
     np.testing.assert_array_equal(seen.targets, (labels == pairs[0][1]).astype(int))
 
 
-def test_continual_imagenet_is_standardised_with_statistics_of_the_training_images():
+def test_continual_imagenet_is_standardized_with_statistics_of_the_training_images():
     problem, data = toy_problem(toy_settings("continual-imagenet"))
     pixels = toy_images(channels=3).train_images.astype(np.float64) / 255
     np.testing.assert_allclose(data.mean, pixels.mean((0, 1, 2)), rtol=1e-6)
     np.testing.assert_allclose(data.deviation, pixels.std((0, 1, 2)), rtol=1e-6)
-    raw_problem, raw = toy_problem(toy_settings("continual-imagenet", standardise=False))
-    seen, plain = whole_task(problem, data, 0).inputs, whole_task(raw_problem, raw, 0).inputs
-    np.testing.assert_allclose(seen, (plain - pixels.mean((0, 1, 2))) / pixels.std((0, 1, 2)), rtol=1e-4, atol=1e-5)
+    seen, unit, raw = (
+        whole_task(*toy_problem(toy_settings("continual-imagenet", pixels=pixels)), 0).inputs
+        for pixels in ("standardized", "unit", "raw")
+    )
+    np.testing.assert_allclose(seen, (unit - pixels.mean((0, 1, 2))) / pixels.std((0, 1, 2)), rtol=1e-4, atol=1e-5)
+    chosen = np.asarray(problem.task(data, KEY, jnp.asarray(0)).train.rows)
+    np.testing.assert_array_equal(raw, np.asarray(data.images.train_images)[chosen])
+    np.testing.assert_allclose(unit, raw / 255, rtol=1e-6)
 
 
 def test_incremental_cifar_adds_classes_and_keeps_old_ones():
@@ -182,3 +192,53 @@ def test_problems_refuse_what_cannot_be():
         load_problem(toy_settings("slowly-changing-regression", batch_size=60))
     with pytest.raises(ValueError, match="--train-size 5000 is more than the 4500 rows"):
         load_problem(toy_settings("permuted-mnist", train_size=5000))
+
+
+def test_a_smaller_size_takes_random_rows_of_all_classes(monkeypatch):
+    # Sorted by class, as files often are, with one class that has fewer rows than its share.
+    images = toy_images(classes=7, train=20, test=4)
+    order = np.argsort(images.train_labels, kind="stable")[15:]
+    images = replace(images, train_images=images.train_images[order], train_labels=images.train_labels[order])
+    settings = partial(toy_settings, "permuted-mnist", train_size=40, test_size=10)
+    data = take(images, settings())
+    counts = np.bincount(data.train_labels, minlength=7)
+    assert counts[0] == 5
+    assert set(counts[1:]) == {5, 6}
+    assert counts.sum() == 40
+    assert set(np.bincount(data.test_labels, minlength=7)) == {1, 2}
+    again, smaller = take(images, settings()), take(images, settings(train_size=20))
+    jax.tree.map(np.testing.assert_array_equal, again, data)
+
+    def rows(data):
+        return {image.tobytes() for image in np.asarray(data.train_images)}
+
+    assert rows(smaller) < rows(data)
+    first = {image.tobytes() for image in images.train_images[images.train_labels == 1][:5]}
+    assert not first <= rows(data)
+    # The first rows, as old runs took them, and all rows in the order of the file.
+    np.testing.assert_array_equal(take(images, settings(subset="first")).train_labels, images.train_labels[:40])
+    whole = take(images, settings(train_size=None))
+    np.testing.assert_array_equal(whole.train_images, images.train_images)
+
+
+@pytest.mark.parametrize("problem", ["permuted-mnist", "linearized-mnist"])
+def test_there_are_as_many_outputs_as_classes(problem):
+    module = permuted_mnist if problem == "permuted-mnist" else linearized_mnist
+    for classes in (10, 13):
+        made, data = module.make(toy_settings(problem), toy_images(classes=classes))
+        assert made.outputs == classes
+        assert int(data.train_labels.max()) < made.outputs
+
+
+def test_images_that_are_not_used_are_not_decoded(monkeypatch):
+    asked = []
+
+    def load(name, data_dir, *, per_class=None):
+        asked.append(per_class)
+        return toy_images(channels=3)
+
+    monkeypatch.setattr(load_module, "load", load)
+    for problem in ("continual-imagenet", "incremental-cifar"):
+        load_problem(toy_settings(problem, train_size=8))
+    load_problem(toy_settings("permuted-mnist", train_size=40))
+    assert asked == [8, 8, None]

@@ -113,7 +113,7 @@ def test_a_run_goes_on_with_more_tasks_but_not_with_other_settings(tmp_path):
 
 
 def test_a_run_that_diverges_says_where_and_keeps_what_it_has(tmp_path, monkeypatch):
-    with pytest.raises(RunStopped, match=r"in task 0, seed 0 .* diverged"):
+    with pytest.raises(RunStopped, match=r"in task 1, seed 0 .* diverged"):
         run(bits(tmp_path / "diverged", learning_rate=1e20), console=QUIET)
     assert not (tmp_path / "diverged" / "metrics.jsonl").exists()
     evaluate, calls = Programs.evaluate, []
@@ -121,15 +121,16 @@ def test_a_run_that_diverges_says_where_and_keeps_what_it_has(tmp_path, monkeypa
     def broken(*args):
         calls.append(1)
         found = evaluate(*args)
-        return found if len(calls) < 3 else found._replace(test_loss=found.test_loss.at[1].set(np.nan))
+        return found if len(calls) < 3 else found._replace(test_loss=found.test_loss.at[0].set(np.nan))
 
+    alone = {"checkpoint_every": 10, "seeds": 1}
     with monkeypatch.context() as patch:
         patch.setattr(Programs, "evaluate", broken)
-        with pytest.raises(RunStopped, match=r"test_loss is nan in task 2, seed 1 .* 2 tasks before it are intact"):
-            run(bits(tmp_path / "late", checkpoint_every=10), console=QUIET)
-    assert len(read_stream(tmp_path / "late" / "metrics.jsonl")) == 4
-    whole = run(bits(tmp_path / "whole", checkpoint_every=10), console=QUIET)
-    assert metrics(run(bits(tmp_path / "late", checkpoint_every=10), console=QUIET)) == metrics(whole)
+        with pytest.raises(RunStopped, match=r"test_loss is nan in task 3, seed 0 .* 2 tasks before it are intact"):
+            run(bits(tmp_path / "late", **alone), console=QUIET)
+    assert len(read_stream(tmp_path / "late" / "metrics.jsonl")) == 2
+    whole = run(bits(tmp_path / "whole", **alone), console=QUIET)
+    assert metrics(run(bits(tmp_path / "late", **alone), console=QUIET)) == metrics(whole)
 
 
 def test_a_fresh_network_is_the_yardstick(tmp_path, data_dir):

@@ -1,18 +1,22 @@
 """Reports from made-up run folders, against numbers worked by hand."""
 
+import errno
+import io
 import json
+import os
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from plastax_benchmarks.report.command import report
 from plastax_benchmarks.report.figure import apart, draw, panels, running_mean
 from plastax_benchmarks.report.group import group_runs
 from plastax_benchmarks.report.numbers import mean_interval, over_seeds, rank_correlation, summarise
-from plastax_benchmarks.report.read import find_runs, read_run
-from plastax_benchmarks.report.table import as_markdown, sections, spread
+from plastax_benchmarks.report.read import find_runs, read_runs
+from plastax_benchmarks.report.table import as_markdown, as_rich, sections, spread
 
 
 def write_run(folder, accuracy, *, method="bp", first_seed=0, config=(), diagnostics=(), **fields):
@@ -35,7 +39,7 @@ def write_run(folder, accuracy, *, method="bp", first_seed=0, config=(), diagnos
 
 
 def summary(*folders):
-    groups, left_out = group_runs(read_run(folder) for folder in folders)
+    groups, left_out = group_runs(run for folder in folders for run in read_runs(folder))
     assert len(groups) == 1
     assert left_out == []
     return summarise(groups[0])
@@ -88,7 +92,7 @@ def test_a_single_seed_has_no_spread(tmp_path):
     assert row == ("bp", "1", "8", "0.800 ± -", "0.500 ± -", "-0.300 ± -", "-")
 
 
-def test_state_at_the_end_is_that_of_the_last_task(tmp_path):
+def test_state_at_the_end_is_that_of_the_tasks_that_accuracies_are_averaged_over(tmp_path):
     folder = write_run(
         tmp_path / "a",
         EIGHT,
@@ -97,13 +101,15 @@ def test_state_at_the_end_is_that_of_the_last_task(tmp_path):
         dormant_fraction=None,
     )
     end = summary(folder)["lines"][0]["end"]
-    assert end["dead_fraction"]["seeds"] == pytest.approx([0.7, 0.9])
-    assert end["effective_rank"]["mean"] == pytest.approx(22.0)
+    # The last two of eight tasks, 6 and 7.
+    assert end["dead_fraction"]["seeds"] == pytest.approx([0.65, 0.85])
+    assert end["effective_rank"]["mean"] == pytest.approx(21.5)
     assert end["dormant_fraction"] is None
     assert end["weight_norm"] is None
-    state = sections(summary(folder))[-1]
+    state = sections(summary(folder))[-2]
+    assert state.title == "digits (laptop): the networks after the last 2 tasks"
     assert state.columns == ("method", "dead units", "effective rank")
-    assert state.rows == (("bp", "0.800 ± 0.141", "22.0 ± 0.0"),)
+    assert state.rows == (("bp", "0.750 ± 0.141", "21.5 ± 0.0"),)
 
 
 def test_gap_to_a_new_network_in_the_same_run_comes_before_the_reset_run(tmp_path):
@@ -147,7 +153,7 @@ def test_epsilon_ranks_and_their_correlation_with_accuracy(tmp_path):
     assert line["epsilon_rank"]["last"]["seeds"] == [40.0, 41.0]
     assert line["rank_correlation"]["seeds"] == pytest.approx([1.0, -0.8])
     assert line["rank_correlation"]["mean"] == pytest.approx(0.1)
-    assert sections(whole)[-1].rows[0][-1] == "+0.10 (-0.80 to +1.00)"
+    assert sections(whole)[-2].rows[0][-1] == "+0.10 (-0.80 to +1.00)"
 
 
 def test_a_correlation_that_does_not_exist_is_a_dash(tmp_path):
@@ -158,9 +164,9 @@ def test_a_correlation_that_does_not_exist_is_a_dash(tmp_path):
     assert rank_correlation([1.0, 2.0, 2.0, 3.0], [1.0, 2.0, 3.0, 4.0]) == pytest.approx(4.5 / np.sqrt(22.5))
     rows = [epsilon_rank(task, seed, 7.0 if seed else float(task)) for task in range(8) for seed in (0, 1)]
     folder = write_run(tmp_path / "a", EIGHT, diagnostics=rows, test_accuracy=lambda seed, task: task / 10)
-    assert sections(summary(folder))[-1].rows[0][-1] == "+1.00 (+1.00 to +1.00, 1 of 2 seeds)"
+    assert sections(summary(folder))[-2].rows[0][-1] == "+1.00 (+1.00 to +1.00, 1 of 2 seeds)"
     constant = write_run(tmp_path / "b", EIGHT, diagnostics=rows, test_accuracy=0.5)
-    assert sections(summary(constant))[-1].rows[0][-1] == "-"
+    assert sections(summary(constant))[-2].rows[0][-1] == "-"
 
 
 def test_regression_reports_losses(tmp_path):
@@ -178,14 +184,147 @@ def test_regression_reports_losses(tmp_path):
     assert (learnt["first"]["mean"], learnt["last"]["mean"], learnt["gap_last"]["mean"]) == (1.5, 7.5, 6.5)
 
 
-def test_reinforcement_learning_counts_in_steps(tmp_path):
-    folder = write_run(tmp_path / "a", [[]], config={"problem": "slippery-ant"})
-    rows = [{"step": 2048 * (n + 1), "seed": 0, "return": 10.0 * n, "episode_length": 50} for n in range(8)]
+def write_ant(folder, windows=8, **config):
+    """A run of the ant: 2 environments, 64 steps, 16 updates in a window of 2048 steps."""
+    sizes = {"num_envs": 2, "num_steps": 64, "update_log_freq": 16, "hidden_size": 10, "total_steps": 16_000}
+    write_run(folder, [[]], config={"problem": "slippery-ant", "num_tasks": 3, "lr": 1e-3, **sizes, **config})
+    rows = [
+        {"step": 2048 * (n + 1), "seed": 0, "return": 10.0 * n, "episode_length": 50, "reward": 0.5, "failed": False}
+        | {"dead": {"actor": 1, "critic": n}}
+        for n in range(windows)
+    ]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+def test_reinforcement_learning_counts_in_steps(tmp_path):
+    folder = write_ant(tmp_path / "a")
     whole = summary(folder)
     assert whole["unit"] == "step"
-    assert whole["lines"][0]["learning"]["return"]["last"]["mean"] == 65.0
+    line = whole["lines"][0]
+    assert line["learning"]["return"]["last"]["mean"] == 65.0
+    assert line["learning"]["reward"]["last"]["mean"] == 0.5
+    # The mean over both layers in the last two windows: (0.1 + 0.6) / 2 and (0.1 + 0.7) / 2.
+    assert line["end"]["dead_fraction"]["mean"] == pytest.approx(0.375)
+    # 16,000 steps are eight windows of 2048, rounded up.
+    assert (line["done"], line["planned"], line["complete"]) == (16_384, 16_384, True)
+    returns, rewards, lengths, state, settings = sections(whole)
+    assert returns.columns[2:5] == ("steps", "first 2 windows", "last 2 windows")
+    assert returns.rows[0][2] == "16384"
+    assert rewards.title == "slippery-ant (laptop): reward per step"
+    assert lengths.title == "slippery-ant (laptop): episode length"
+    assert state.columns == ("method", "dead units")
+    assert (settings.columns, settings.rows) == (("method", "lr"), (("bp", "0.001"),))
     draw([folder], tmp_path / "run.png")
+    started = summary(write_ant(tmp_path / "b", windows=5))
+    assert sections(started)[0].rows[0][2] == "10240 of 16384"
+    assert "bp: incomplete, 10240 of 16384 steps" in started["notes"]
+
+
+def test_random_labels_are_measured_by_training_accuracy(tmp_path):
+    config = {"problem": "random-label-mnist"}
+    folder = write_run(tmp_path / "a", EIGHT, config=config, test_accuracy=0.1, train_accuracy=0.75)
+    assert list(summary(folder)["quantities"]) == ["online_accuracy", "train_accuracy"]
+    (group,), _ = group_runs(read_runs(folder))
+    assert [panel.title for panel in panels(group)] == ["online accuracy", "training accuracy at the end"]
+    other = write_run(tmp_path / "b", EIGHT, test_accuracy=0.1, train_accuracy=0.75)
+    (group,), _ = group_runs(read_runs(other))
+    assert [panel.title for panel in panels(group)] == ["online accuracy", "test accuracy"]
+
+
+def write_sweep(folder, *, failed=()):
+    """Two values of weight decay, two seeds; accuracies 0.1 * decay + 0.01 * seed + 0.001 * task."""
+    folder.mkdir(parents=True)
+    config = {"problem": "digits", "method": "l2", "preset": "laptop", "seeds": 2, "num_tasks": 4, "weight_decay": 9.0}
+    (folder / "config.json").write_text(json.dumps(config | {"sweep": {"weight_decay": [1.0, 2.0]}}))
+    rows, lines = [], []
+    for task in range(4):
+        for decay in (1.0, 2.0):
+            for seed in (0, 1):
+                broken = (decay, seed) in failed and task >= 1
+                value = None if broken else 0.1 * decay + 0.01 * seed + 0.001 * task
+                row = {"task": task, "seed": seed, "weight_decay": decay, "online_accuracy": value}
+                rows.append(row | ({"failed": True} if broken else {}))
+                lines.append(epsilon_rank(task, seed, 10 * decay + task) | {"weight_decay": decay})
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "diagnostics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lines))
+    return folder
+
+
+def test_a_sweep_is_one_line_for_each_combination(tmp_path):
+    folder = write_sweep(tmp_path / "sweep")
+    whole = summary(folder)
+    assert whole["notes"] == []
+    assert [line["label"] for line in whole["lines"]] == ["l2 (weight_decay=1.0)", "l2 (weight_decay=2.0)"]
+    for line, decay in zip(whole["lines"], (1.0, 2.0), strict=True):
+        assert line["seeds"] == [0, 1]
+        assert line["settings"] == {"weight_decay": decay}
+        last = line["learning"]["online_accuracy"]["last"]["seeds"]
+        assert last == pytest.approx([0.1 * decay + 0.003, 0.1 * decay + 0.013])
+        assert line["epsilon_rank"]["first"]["seeds"] == [10 * decay] * 2
+    (group,), _ = group_runs(read_runs(folder))
+    assert len(panels(group)[0].curves) == 2
+    draw([folder], folder / "run.png")
+    # Nothing is cut off on a narrow terminal.
+    narrow = Console(file=io.StringIO(), width=80)
+    narrow.print(as_rich(sections(whole)[0]))
+    assert "…" not in narrow.file.getvalue()
+    assert max(map(len, narrow.file.getvalue().splitlines())) <= 80
+    # More seeds of one of the values, in a folder of their own, belong to its line.
+    more = write_run(tmp_path / "more", [[0.5] * 4], method="l2", first_seed=2, config={"weight_decay": 2.0})
+    assert [line["seeds"] for line in summary(folder, more)["lines"]] == [[0, 1], [0, 1, 2]]
+
+
+def test_members_that_diverged_are_left_out_and_named(tmp_path):
+    folder = write_sweep(tmp_path / "sweep", failed={(2.0, 1)})
+    whole = summary(folder)
+    assert [line["seeds"] for line in whole["lines"]] == [[0, 1], [0]]
+    assert whole["notes"] == ["sweep, weight_decay 2: seed 1 diverged in task 2: left out"]
+    assert [row[1] for row in sections(whole)[0].rows] == ["2", "1 of 2"]
+    draw([folder], folder / "run.png")
+    folder = write_sweep(tmp_path / "other", failed={(2.0, 0), (2.0, 1)})
+    (group,), left_out = group_runs(read_runs(folder))
+    assert [line.label for line in group.lines] == ["l2 (weight_decay=1.0)"]
+    assert left_out == []
+    assert group.diverged == 2
+    assert group.notes == tuple(f"other, weight_decay 2: seed {seed} diverged in task 2: left out" for seed in (0, 1))
+
+
+def test_a_yardstick_with_another_learning_rate_is_named(tmp_path):
+    bp = write_run(tmp_path / "bp", EIGHT, config={"learning_rate": 0.01})
+    reset = write_run(tmp_path / "reset", EIGHT, method="reset", config={"learning_rate": 0.1})
+    said = "the reset run has learning_rate 0.1, so gaps contain the difference to others: bp 0.01"
+    assert said in summary(bp, reset)["notes"]
+    equal = write_run(tmp_path / "equal", EIGHT, method="reset", config={"learning_rate": 0.01})
+    assert summary(bp, equal)["notes"] == []
+    assert sections(summary(bp, equal))[-1].rows == (("bp", "0.01"), ("reset", "0.01"))
+
+
+def test_tasks_count_from_one_on_the_axis(tmp_path, monkeypatch):
+    from matplotlib.axes import Axes
+
+    drawn = []
+    plot = Axes.plot
+    monkeypatch.setattr(Axes, "plot", lambda axis, *args, **rest: (drawn.append(args[0]), plot(axis, *args, **rest))[1])
+    draw([write_run(tmp_path / "a", EIGHT)], tmp_path / "run.png")
+    np.testing.assert_array_equal(drawn[0], range(1, 9))
+
+
+def test_a_full_disk_is_a_sentence_and_leaves_the_old_figure(tmp_path, monkeypatch):
+    folder = write_run(tmp_path / "a", EIGHT)
+    (tmp_path / "run.png").write_bytes(b"the old figure")
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", full)
+        with pytest.raises(OSError, match=r"run\.png could not be written \(No space left on device\)\. The numbers"):
+            draw([folder], tmp_path / "run.png")
+        with pytest.raises(SystemExit, match=r"plastax report: .*report\.md could not be written"):
+            report([folder], tmp_path / "out")
+    assert (tmp_path / "run.png").read_bytes() == b"the old figure"
+    assert {path.name for path in tmp_path.iterdir()} == {"a", "out", "run.png"}
 
 
 def test_seeds_of_several_folders_are_one_line_and_other_settings_another(tmp_path):
@@ -207,12 +346,15 @@ def test_seeds_of_several_folders_are_one_line_and_other_settings_another(tmp_pa
 def test_lines_of_unlike_experiments_are_named(tmp_path):
     bp = write_run(tmp_path / "bp", EIGHT, config={"width": 100, "learning_rate": 0.1})
     wide = write_run(tmp_path / "l2", EIGHT, method="l2", config={"width": 200, "learning_rate": 0.2})
-    assert summary(bp, wide)["notes"] == ["lines differ in width, so they are not the same experiment: bp 100, l2 200"]
+    assert summary(bp, wide)["notes"] == [
+        "lines differ in width, so they are not the same experiment: bp 100, l2 200",
+        "lines differ in learning_rate: bp 0.1, l2 0.2",
+    ]
 
 
 def test_presets_never_share_a_table(tmp_path):
     folders = [write_run(tmp_path / "a", EIGHT), write_run(tmp_path / "b", EIGHT, config={"preset": "paper"})]
-    groups, _ = group_runs(map(read_run, folders))
+    groups, _ = group_runs(run for folder in folders for run in read_runs(folder))
     assert [group.problem for group in groups] == ["digits (laptop)", "digits (paper)"]
 
 
@@ -223,7 +365,7 @@ def test_presets_never_share_a_table(tmp_path):
         (EIGHT, {"seeds": 3}, "bp: 2 of 3 seeds in a", "8"),
         (EIGHT, {"seeds": [0, 1, 5]}, "bp: 2 of 3 seeds in a", "8"),
         ([EIGHT[0], EIGHT[1][:3]], {}, "seed 0 8, seed 1 3): only the 3 in common count", "3 of 8"),
-        ([EIGHT[0], [*EIGHT[1][:7], float("nan")]], {}, "online_accuracy not finite in task 7, seed 1", "8"),
+        ([EIGHT[0], [*EIGHT[1][:7], float("nan")]], {}, "online_accuracy not finite in task 8, seed 1", "8"),
     ],
 )
 def test_what_is_missing_is_said(tmp_path, accuracy, config, words, shown):
@@ -301,7 +443,7 @@ def test_figure_of_one_run_and_of_a_single_task(tmp_path):
     single = write_run(tmp_path / "single", [[0.5], [0.6]], diagnostics=rows, fresh_online_accuracy=0.7)
     draw([single], tmp_path / "run.png")
     assert (tmp_path / "run.png").stat().st_size > 10_000
-    (group,), _ = group_runs([read_run(single)])
+    (group,), _ = group_runs(read_runs(single))
     accuracy, ranks = panels(group)
     assert (accuracy.title, ranks.title) == ("online accuracy", "epsilon-rank at the start (eps 0.01)")
     np.testing.assert_array_equal(accuracy.curves[0].values, [[0.5, 0.6]])

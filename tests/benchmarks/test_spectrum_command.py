@@ -10,7 +10,7 @@ import plastax_diagnostics as pd
 from plastax_benchmarks.presets import settings_for
 from plastax_benchmarks.problems.load import load_problem
 from plastax_benchmarks.runs import open_run, read_checkpoint
-from plastax_benchmarks.spectra.figure import stretched_density
+from plastax_benchmarks.spectra.figure import panels, stretched_density
 from plastax_benchmarks.spectra.reports import Place, choose, find_reports
 from plastax_benchmarks.spectrum_command import spectrum
 from plastax_benchmarks.training.learner import Trainer
@@ -57,17 +57,17 @@ def test_reports_are_shown_in_a_figure_and_a_table(tmp_path, report, capsys):
     assert shown.count("held out") == shown.count("train") == 6
     assert max(map(len, shown.replace(str(tmp_path), "").splitlines())) <= 80
     tasks = {line.split()[0] for line in shown.splitlines() if "start" in line}
-    assert tasks == {"0", "20", "30"}
+    assert tasks == {"1", "21", "31"}
     assert f"{report.hessian.largest:.3g}" in shown
     assert f"{report.gram.epsilon_rank.value:.0f}" in shown
     assert report.verdict.split()[0] in shown
     assert f"eps = {report.eps:.3g}" in " ".join(shown.split())
 
-    spectrum(run, task=(10,), seed=1, out=tmp_path / "other.png")
+    spectrum(run, task=(11,), seed=1, out=tmp_path / "other.png")
     assert is_png(tmp_path / "other.png")
     shown = capsys.readouterr().out
     assert shown.count("held out") == 2
-    assert " 10 " in shown
+    assert " 11 " in shown
 
 
 def test_members_of_a_sweep_are_chosen_by_name(tmp_path, report, capsys):
@@ -86,12 +86,12 @@ def test_what_is_not_there_is_named(tmp_path, report):
     with pytest.raises(ValueError, match="is no run"):
         spectrum(tmp_path)
     run = write_run(tmp_path / "run", report)
-    with pytest.raises(ValueError, match="no report of task 5: there are 0, 10, 20, 30"):
+    with pytest.raises(ValueError, match="no report of task 5: there are 1, 11, 21, 31"):
         spectrum(run, task=(5,))
     with pytest.raises(ValueError, match="no report of seed 7: there are 0, 1"):
         spectrum(run, seed=7)
     (run / "reports" / "task00000-seed0-start-train.json").write_text("{}")
-    with pytest.raises(ValueError, match="is no plasticity report"):
+    with pytest.raises(ValueError, match="is not a plasticity report"):
         spectrum(run)
     shutil.rmtree(run / "reports")
     with pytest.raises(ValueError, match="holds no settings"):
@@ -115,6 +115,18 @@ def test_places_are_read_from_names(tmp_path):
     }
     places = [Place(task, seed, "", "end", "train") for task in range(7) for seed in (4, 5)]
     assert [(place.task, place.seed) for place in choose(places, (), None, None)] == [(0, 4), (3, 4), (6, 4)]
+
+
+def test_there_are_no_empty_panels():
+    def titles(moments):
+        rows = panels([Place(task, 0, "", when, "train") for task, when in moments])
+        return [[(panel.kind, panel.task, panel.when) for panel in row] for row in rows]
+
+    kinds = ("Hessian", "Gauss-Newton")
+    whole = [(task, when) for task in (0, 5) for when in ("start", "end")]
+    assert titles(whole) == [[(kind, 0, when), (kind, 5, when)] for kind in kinds for when in ("start", "end")]
+    # A run without reports has the end of its last task and the start of the next one.
+    assert titles([(3, "start"), (2, "end")]) == [[(kind, 2, "end"), (kind, 3, "start")] for kind in kinds]
 
 
 def test_a_density_has_integral_1():
@@ -144,8 +156,8 @@ def test_without_reports_the_last_checkpoint_is_looked_at(saved_run, capsys):
     before = {file: file.stat().st_mtime_ns for file in path.rglob("*")}
     spectrum(path, seed=1)
     shown = capsys.readouterr().out
-    assert "end of task 2" in shown
-    assert "start of task 3" in shown
+    assert "end of task 3" in shown
+    assert "start of task 4" in shown
     assert shown.count("held out") == 2
     assert is_png(path / "spectra.png")
     assert before.items() <= {file: file.stat().st_mtime_ns for file in path.rglob("*")}.items()

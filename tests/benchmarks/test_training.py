@@ -11,6 +11,7 @@ from toy import toy_problem, toy_programs, toy_settings, train_task
 import plastax
 from plastax_benchmarks.methods.catalog import METHODS
 from plastax_benchmarks.methods.recipes import make_network, make_optimizer
+from plastax_benchmarks.presets.config import sweepable
 from plastax_benchmarks.training.learner import epoch_orders, keys_of, losses
 
 
@@ -92,7 +93,7 @@ def test_compiled_training_takes_the_steps_of_a_plain_loop(problem, method, othe
         np.testing.assert_allclose(ours[0], theirs, rtol=2e-3, atol=2e-5)
 
 
-def test_tasks_of_any_length_share_one_program_and_any_slicing_gives_the_same_bits():
+def test_tasks_of_any_length_share_one_program_and_any_slicing_gives_the_same_bits(monkeypatch):
     settings = toy_settings("incremental-cifar", "l2_er")
     trainer, programs = toy_programs(settings)
     lengths = [trainer.steps_in(number) for number in range(3)]
@@ -104,6 +105,10 @@ def test_tasks_of_any_length_share_one_program_and_any_slicing_gives_the_same_bi
     sliced = programs.train(*programs.train(learner, programs.nothing(), 2, 0, 2), 2, 2, 5)
     jax.tree.map(np.testing.assert_array_equal, whole, sliced)
     assert programs._train._cache_size() == 1
+    # Orders are drawn once for each task, whatever the number of calls.
+    with monkeypatch.context() as patch:
+        patch.setattr(programs, "_orders", lambda *_: pytest.fail("the orders of a task were drawn twice"))
+        programs.train(learner, programs.nothing(), 2, 0, 1)
 
 
 def test_members_are_what_they_would_be_alone():
@@ -119,11 +124,12 @@ def test_members_are_what_they_would_be_alone():
 
 def test_swept_settings_are_those_of_each_member():
     settings = toy_settings("permuted-mnist", "l2", seeds=1)
-    _, swept = toy_programs(settings, ({"weight_decay": 0.0}, {"weight_decay": 0.1}))
+    own = {"weight_decay": 0.1, "learning_rate": 0.02}
+    _, swept = toy_programs(settings, ({"weight_decay": 0.0, "learning_rate": 0.03}, own))
     learner, _ = train_task(swept, swept.init(0), 0)
     norms = jax.vmap(optax.tree_utils.tree_norm)(learner.params)
     assert norms[1] < 0.9 * norms[0]
-    _, fixed = toy_programs(toy_settings("permuted-mnist", "l2", seeds=1, weight_decay=0.1))
+    _, fixed = toy_programs(toy_settings("permuted-mnist", "l2", seeds=1, **own))
     alone, _ = train_task(fixed, fixed.init(0), 0)
     for ours, theirs in zip(jax.tree.leaves(learner.params), jax.tree.leaves(alone.params), strict=True):
         np.testing.assert_allclose(ours[1], theirs[0], rtol=1e-4, atol=1e-6)
@@ -131,14 +137,49 @@ def test_swept_settings_are_those_of_each_member():
         toy_programs(settings, ({}, {"weight_decay": 0.1}))
 
 
+OTHERS = {"momentum": 0.5, "max_grad_norm": 0.1, "decay_rate": 0.0, "dormant_threshold": 2.0, "spectral_target": 0.1}
+"""Values of a swept setting that change a run; other settings are made a hundred times as large."""
+
+
+def all_sweeps(settings):
+    """Values for all settings that can be swept: those of the run, and then one other value at a time."""
+    base = {name: getattr(settings, name) for name in sweepable(settings)} | {"max_grad_norm": 1e6}
+    other = {name: OTHERS.get(name, 100 * (value or 1e-5)) for name, value in base.items()} | {
+        "learning_rate": settings.learning_rate / 10
+    }
+    return [base, *({**base, name: other[name]} for name in base)]
+
+
 @pytest.mark.parametrize("method", METHODS)
-def test_every_method_learns_and_is_another_one(method):
-    trainer, programs = toy_programs(toy_settings("permuted-mnist", method, epochs=10, seeds=1))
+def test_every_method_learns_and_every_sweep_has_an_effect(method):
+    frequent = {
+        "cbp": {"maturity_threshold": 5, "replacement_rate": 1e-3},
+        "cbp_l2": {"maturity_threshold": 5, "replacement_rate": 1e-3},
+        "redo": {"redo_interval": 20},
+    }
+    settings = toy_settings("permuted-mnist", method, epochs=10, seeds=1, **frequent.get(method, {}))
+    sweeps = all_sweeps(settings)
+    reals = [name for name in METHODS[method].settings if isinstance(getattr(settings, name), float)]
+    assert set(sweeps[0]) == {"learning_rate", "momentum", "max_grad_norm", *reals}
+    trainer, programs = toy_programs(settings, sweeps)
     blocks = trainer.steps_in(0) // trainer.settings.block
     learner, totals = programs.train(programs.init(0), programs.nothing(), 0, 0, blocks)
     # Ten classes: guessing gives 0.1.
     assert totals.correct[0] / (blocks * trainer.settings.block) > 0.25
-    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(learner.params))
+    leaves = jax.tree.leaves(learner.params)
+    assert all(np.isfinite(leaf[0]).all() for leaf in leaves)
+    for i, name in enumerate(sweeps[0], start=1):
+        assert any(np.any(leaf[i] != leaf[0]) for leaf in leaves), name
+
+
+def test_a_swept_momentum_is_that_of_the_settings():
+    own = {"momentum": 0.5, "max_grad_norm": 2.0}
+    settings = toy_settings("permuted-mnist", "bp", seeds=1, batch_size=6)
+    _, swept = toy_programs(settings, ({"momentum": 0.0, "max_grad_norm": 0.5}, own))
+    _, alone = toy_programs(toy_settings("permuted-mnist", "bp", seeds=1, batch_size=6, **own))
+    learner, single = (programs.train(programs.init(0), programs.nothing(), 0, 0, 1)[0] for programs in (swept, alone))
+    for ours, theirs in zip(jax.tree.leaves(learner.params), jax.tree.leaves(single.params), strict=True):
+        np.testing.assert_allclose(ours[1], theirs[0], rtol=1e-3, atol=1e-5)
 
 
 def test_annealing_ends_with_steps_of_no_size():

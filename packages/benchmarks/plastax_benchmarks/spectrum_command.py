@@ -19,7 +19,7 @@ def spectrum(
 
     Args:
         run: folder of a run, finished or going on.
-        task: numbers of tasks; the first, a middle and the last one by default.
+        task: numbers of tasks, counted from 1; the first, a middle and the last one by default.
         seed: which seed; the first by default.
         swept: which member of a sweep, such as weight_decay-0.001; the first by default.
         out: file for the figure; spectra.png in the folder of the run by default.
@@ -38,16 +38,17 @@ def spectrum(
         raise ValueError(f"{run} is no run: a run is a folder with config.json, as `plastax run --out` makes them")
     console = Console()
     tell = partial(console.print, markup=False, highlight=False)
+    numbers = [number - 1 for number in task]  # Files count from 0.
     paths = find_reports(run)
     if paths:
-        reports = {place: read_report(paths[place]) for place in choose(paths, task, seed, swept)}
+        reports = {place: read_report(paths[place]) for place in choose(paths, numbers, seed, swept)}
         others = sorted({place.swept for place in paths} - {place.swept for place in reports})
         if others:
             tell(f"This run is a sweep; others to look at with --swept: {', '.join(others)}")
     else:
         tell(f"{run} has no reports (it was run without --diagnose-every): its last checkpoint is looked at instead.")
         reports = of_last_checkpoint(run, seed, swept, data_dir, tell)
-        reports = {place: reports[place] for place in choose(reports, task, None, None)}
+        reports = {place: reports[place] for place in choose(reports, numbers, None, None)}
     out = run / "spectra.png" if out is None else out
     console.print(as_table(reports))
     tell(legend(reports))

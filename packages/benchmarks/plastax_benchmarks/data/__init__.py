@@ -1,7 +1,12 @@
 """Images for the benchmarks, from whatever source has them: one function, `load`."""
 
 from ._available import Availability as Availability, available as available, describe as describe
-from ._images import NAMES as NAMES, DataError as DataError, Images as Images
+from ._images import (
+    NAMES as NAMES,
+    DataError as DataError,
+    Images as Images,
+    places_in_class as places_in_class,
+)
 from ._load import load as load
 from ._prepare import prepare as prepare
 from ._search import default_data_dir as default_data_dir

@@ -64,8 +64,9 @@ def make_optimizer(
     - `key`: for methods that draw.
     """
     of = partial(_setting, settings, strengths)
-    clip = [] if settings.max_grad_norm is None else [optax.clip_by_global_norm(settings.max_grad_norm)]
-    optimizer = _OPTIMIZERS[settings.optimizer](of("learning_rate"), settings)
+    max_norm = of("max_grad_norm")
+    clip = [] if max_norm is None else [optax.clip_by_global_norm(max_norm)]
+    optimizer = _OPTIMIZERS[settings.optimizer](of)
     if settings.anneal:
         optimizer = optax.chain(optimizer, _anneal())
     before, after = _before(settings.method, of, key), []
@@ -115,11 +116,16 @@ def _before(method: str, of: Callable, key: PRNGKeyArray) -> list[optax.Gradient
 
 
 _OPTIMIZERS = {
-    "sgd": lambda rate, settings: optax.sgd(rate, momentum=settings.momentum or None),
+    "sgd": lambda of: optax.sgd(of("learning_rate"), momentum=_momentum(of("momentum"))),
     # Not optax's: units that are replaced start with their own step count.
-    "adam": lambda rate, settings: plastax.adam(rate),
-    "muon": lambda rate, settings: optax.contrib.muon(rate),
+    "adam": lambda of: plastax.adam(of("learning_rate")),
+    "muon": lambda of: optax.contrib.muon(of("learning_rate")),
 }
+
+
+def _momentum(value: float | jax.Array) -> float | jax.Array | None:
+    """No trace of the gradients is kept without momentum, unless it is swept: then members may have some."""
+    return None if isinstance(value, float | int) and value == 0 else value
 
 
 def _anneal() -> optax.GradientTransformationExtraArgs:

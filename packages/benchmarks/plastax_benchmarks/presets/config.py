@@ -2,9 +2,10 @@
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from ..methods.catalog import METHODS, check_method, settings_of_methods
 
@@ -45,12 +46,18 @@ class Settings:
     train_size: int | None = setting(
         None, "Training rows of a task: of all, or of each class where classes come and go. All there are by default."
     )
-    test_size: int | None = setting(None, "Held-out rows, likewise.")
+    test_size: int | None = setting(None, "Held-out rows, counted in the same way.")
+    subset: Literal["balanced", "first"] = setting(
+        "balanced",
+        "Which rows --train-size and --test-size take: random ones, the same in every run, with equally many of each "
+        "class as far as possible; or the first ones of the file.",
+    )
     classes_per_task: int = setting(
         2, "Classes in a task of continual ImageNet, classes added by a task of incremental CIFAR."
     )
-    standardise: bool = setting(
-        True, "Whether images of continual ImageNet are brought to mean 0 and variance 1 in each channel."
+    pixels: Literal["standardized", "unit", "raw"] = setting(
+        "standardized",
+        "Continual ImageNet: pixels with mean 0 and variance 1 in each channel, from 0 to 1, or from 0 to 255.",
     )
     flipping_bits: int = setting(
         15, "Slowly changing regression: how many of the inputs stay as they are within a task."
@@ -140,7 +147,20 @@ class Settings:
                 f"--flipping-bits must lie between 1 and --input-bits - 1 = {self.input_bits - 1}, "
                 f"got {self.flipping_bits}"
             )
+        if self.subset == "first" and not self.takes_subset:
+            raise ValueError("--subset first has no effect: it is for --train-size and --test-size on digits")
         _check_method_settings(self)
+
+    @property
+    def takes_subset(self) -> bool:
+        """Whether `subset` has an effect: where classes come and go, sizes are those of each class."""
+        return self.problem in _ALL_CLASSES and not self.train_size is self.test_size is None
+
+    @property
+    def _scales_fewer_images(self) -> bool:
+        """Whether mean and variance of pixels are those of a part of the images: once they were those of all."""
+        images = self.problem == "continual-imagenet" and self.train_size is not None
+        return images and self.pixels == "standardized"
 
     @property
     def folder(self) -> Path:
@@ -156,14 +176,27 @@ class Settings:
         """All settings but the folders: what a run's numbers depend on."""
         values = dataclasses.asdict(self)
         del values["out"], values["data_dir"]
+        # As folders had it before there were other choices, so that runs can be resumed whose numbers are the same.
+        if self.subset == "first" or not self.takes_subset:
+            del values["subset"]
+        if self.pixels != "raw" and not self._scales_fewer_images:
+            values["standardise"] = values.pop("pixels") == "standardized"
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
     @classmethod
     def from_json(cls, values: dict[str, Any], **others: Any) -> "Settings":
         """Settings from `as_json`, with some replaced."""
         given = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+        if "standardise" in given:
+            given["pixels"] = "standardized" if given.pop("standardise") else "unit"
+        sizes = given.get("train_size") is not None or given.get("test_size") is not None
+        if "subset" not in given and given.get("problem") in _ALL_CLASSES and sizes:
+            given["subset"] = "first"
         return cls(**{**given, **others})
 
+
+_ALL_CLASSES = ("permuted-mnist", "linearized-mnist", "random-label-mnist")
+"""Problems whose tasks have all classes of the data."""
 
 _RANGES = (
     ("momentum", 0, 1),
@@ -176,6 +209,40 @@ _RANGES = (
 def flag(name: str) -> str:
     """How a setting is written on the command line."""
     return "--" + name.replace("_", "-")
+
+
+def sweepable(settings: Settings) -> tuple[str, ...]:
+    """The settings of a run that can be swept: real numbers that have an effect on its numbers."""
+    others = settings_of_methods() - set(METHODS[settings.method].settings)
+    others |= set() if settings.optimizer == "sgd" else {"momentum"}
+    return tuple(name for name, kinds in _KINDS.items() if float in kinds and name not in others)
+
+
+def check_sweep(settings: Settings, name: str, values: Sequence[float]) -> None:
+    """Refuses a sweep that would have no effect, or values that the setting cannot have."""
+    can = f"method {settings.method} can sweep {', '.join(map(flag, sweepable(settings)))}"
+    if name not in _KINDS:
+        raise ValueError(f"there is no setting {flag(name)} to sweep: {can}")
+    if float not in _KINDS[name]:
+        kind = "whole numbers" if int in _KINDS[name] else "choices"
+        raise ValueError(
+            f"{flag(name)} cannot be swept: only real numbers can, not {kind}. Start a run for each value, each with "
+            f"its own --out; {can}"
+        )
+    if name == "momentum" and settings.optimizer != "sgd":
+        raise ValueError(f"a sweep of --momentum has no effect on --optimizer {settings.optimizer}; {can}")
+    if name not in sweepable(settings):
+        raise ValueError(f"a sweep of {flag(name)} has no effect on method {settings.method}; {can}")
+    if not values:
+        raise ValueError(f"the sweep of {flag(name)} has no values")
+    if len(set(values)) < len(values):
+        raise ValueError(f"the sweep of {flag(name)} has a value twice: {', '.join(f'{value:g}' for value in values)}")
+    for value in values:
+        dataclasses.replace(settings, **{name: float(value)})
+
+
+_KINDS = {each.name: get_args(each.type) or (each.type,) for each in dataclasses.fields(Settings)}
+"""The types that each setting may have."""
 
 
 def _check_method_settings(settings: Settings) -> None:

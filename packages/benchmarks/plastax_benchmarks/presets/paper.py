@@ -2,22 +2,17 @@
 
 from typing import Any
 
-from .tables import DEFAULTS, best
+from .tables import DEFAULTS, best, borrowed
 
 
 def paper(problem: str, method: str) -> dict[str, Any]:
-    """Settings of a problem at the paper's scale, with the method's best values."""
+    """Settings of a problem at the paper's scale, with the method's best values, or those of plainer methods."""
     table = {name: entry.value for name, entry in DEFAULTS.get(problem, {}).items()}
     settings = _OF_METHODS | _PROBLEMS[problem](table)
-    if problem in DEFAULTS and method in _methods_with_best_values(problem):
-        settings |= best(problem, method)
+    if problem in DEFAULTS:
+        lent = {field: value for field, (_, value) in borrowed(problem, method).items()}
+        settings |= lent or best(problem, method)
     return settings
-
-
-def _methods_with_best_values(problem: str) -> frozenset[str]:
-    from .tables import SWEEPS
-
-    return frozenset(SWEEPS[problem])
 
 
 _OF_METHODS = {
@@ -87,6 +82,8 @@ def _continual_imagenet(table: dict[str, Any]) -> dict[str, Any]:
         "momentum": table["momentum"],
         "train_size": 600,
         "test_size": 100,
+        # The learning rates of the tables were chosen with the released code, which leaves pixels as they are.
+        "pixels": "raw",
         "network": "convnet",
         "spectral_strength": table["spectral_reg_strength"],
         "spectral_power": table["spectral_k"],

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Description:
-    """A problem, in words, and the module that makes it."""
+    """A problem, in words, the module that makes it, and whether `train_size` is the number of rows of each class."""
 
     what: str
     reference: str
     module: str
+    sizes_of_classes: bool = False
 
 
 _PAPER = "Prakash, He, Guo et al. 2026"
@@ -24,9 +25,13 @@ PROBLEMS = {
         "telling two classes of 32x32 images apart, a new pair for every task",
         "Dohare et al. 2024",
         "continual_imagenet",
+        sizes_of_classes=True,
     ),
     "incremental-cifar": Description(
-        "CIFAR-100 with more classes in every task, old ones included", "Dohare et al. 2024", "incremental_cifar"
+        "CIFAR-100 with more classes in every task, old ones included",
+        "Dohare et al. 2024",
+        "incremental_cifar",
+        sizes_of_classes=True,
     ),
     "random-label-mnist": Description(
         "learning random labels of digits by heart, new labels for every task", "Lyle et al. 2023", "random_label_mnist"

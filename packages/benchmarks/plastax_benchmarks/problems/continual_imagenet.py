@@ -25,7 +25,7 @@ from .stream import (
 
 
 class ScaledImages(NamedTuple):
-    """Images sorted by class, and what standardises their channels."""
+    """Images sorted by class, and what standardizes their channels."""
 
     images: ImageData
     mean: Float[Array, " channels"]
@@ -41,6 +41,7 @@ class ContinualImageNet(Problem):
     classes: int
     train_per_class: int
     test_per_class: int
+    raw: bool = False
     loss: Loss = "cross_entropy"
 
     def task(self, data: ScaledImages, key: PRNGKeyArray, number: Int[Array, ""]) -> Task:
@@ -60,6 +61,8 @@ class ContinualImageNet(Problem):
         of = data.images
         images, labels = (of.test_images, of.test_labels) if held_out else (of.train_images, of.train_labels)
         places = jnp.argmax(labels[rows][:, None] == task.view, axis=1).astype(jnp.int32)
+        if self.raw:
+            return Examples(images[rows].astype(jnp.float32), places)
         return Examples((to_unit_interval(images[rows]) - data.mean) / data.deviation, places)
 
     def train_count(self, number: int) -> int:
@@ -68,15 +71,16 @@ class ContinualImageNet(Problem):
 
 
 def make(settings: Settings, images: Images) -> tuple[ContinualImageNet, ScaledImages]:
-    """The problem and its data. Mean and deviation are those of the training images."""
+    """The problem and its data. Mean and deviation are those of the training images that are used."""
     data = by_class(images, settings.train_size, settings.test_size)
     classes = int(data.train_labels[-1]) + 1
     if settings.classes_per_task > classes:
         raise ValueError(f"--classes-per-task {settings.classes_per_task} is more than the {classes} classes there are")
     shape = data.train_images.shape[1:]
     mean, deviation = np.zeros(shape[-1]), np.ones(shape[-1])
-    if settings.standardise:
-        counts = [np.bincount(images.train_images[..., c].ravel(), minlength=256) for c in range(shape[-1])]
+    if settings.pixels == "standardized":
+        used = np.asarray(data.train_images)
+        counts = [np.bincount(used[..., c].ravel(), minlength=256) for c in range(shape[-1])]
         levels = np.arange(256) / 255.0
         mean = np.array([np.average(levels, weights=count) for count in counts])
         variance = [np.average((levels - m) ** 2, weights=count) for m, count in zip(mean, counts, strict=True)]
@@ -87,5 +91,6 @@ def make(settings: Settings, images: Images) -> tuple[ContinualImageNet, ScaledI
         classes,
         len(data.train_labels) // classes,
         len(data.test_labels) // classes,
+        settings.pixels == "raw",
     )
     return problem, ScaledImages(data, jnp.asarray(mean, jnp.float32), jnp.asarray(deviation, jnp.float32))

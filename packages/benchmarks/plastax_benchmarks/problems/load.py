@@ -22,7 +22,9 @@ def load_problem(settings: Settings) -> tuple[Problem, Any]:
     """
     description = check_problem(settings.problem)
     module = importlib.import_module(f".{description.module}", __package__)
-    images = None if settings.dataset == "none" else load(settings.dataset, settings.data_dir)
+    # What is not used need not be decoded: all of ImageNet takes 4 GB.
+    per_class = settings.train_size if description.sizes_of_classes else None
+    images = None if settings.dataset == "none" else load(settings.dataset, settings.data_dir, per_class=per_class)
     problem, data = module.make(settings, images)
     smallest = min(problem.train_count(number) for number in (0, settings.num_tasks - 1))
     if settings.batch_size > smallest:

@@ -25,7 +25,7 @@ class PermutedMNIST(Problem):
     input_shape: tuple[int, ...]
     train_rows: int
     test_rows: int
-    outputs: int = 10
+    outputs: int
     loss: Loss = "cross_entropy"
 
     def task(self, data: ImageData, key: PRNGKeyArray, number: Int[Array, ""]) -> Task:
@@ -46,6 +46,6 @@ class PermutedMNIST(Problem):
 
 def make(settings: Settings, images: Images) -> tuple[PermutedMNIST, ImageData]:
     """The problem and its data."""
-    data = take(images, settings.train_size, settings.test_size)
+    data = take(images, settings)
     pixels = data.train_images[0].size
-    return PermutedMNIST((pixels,), len(data.train_labels), len(data.test_labels)), data
+    return PermutedMNIST((pixels,), len(data.train_labels), len(data.test_labels), images.num_classes), data

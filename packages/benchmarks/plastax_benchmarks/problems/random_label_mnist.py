@@ -55,5 +55,5 @@ class RandomLabelMNIST(Problem):
 
 def make(settings: Settings, images: Images) -> tuple[RandomLabelMNIST, ImageData]:
     """The problem and its data."""
-    data = take(images, settings.train_size, settings.test_size)
+    data = take(images, settings)
     return RandomLabelMNIST((data.train_images[0].size,), len(data.train_labels), len(data.test_labels)), data

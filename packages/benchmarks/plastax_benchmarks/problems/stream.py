@@ -6,9 +6,10 @@ from typing import Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, UInt8
+from jaxtyping import Array, Float, Int, Int32, Integer, PRNGKeyArray, PyTree, UInt8
 
-from ..data import Images
+from ..data import Images, places_in_class
+from ..presets.config import Settings
 
 
 Loss = Literal["cross_entropy", "squared_error"]
@@ -91,16 +92,27 @@ def to_unit_interval(images: UInt8[Array, "..."]) -> Float[Array, "..."]:
     return images.astype(jnp.float32) / 255.0
 
 
-def take(images: Images, train_size: int | None, test_size: int | None) -> ImageData:
-    """The first so many rows of a data set, on the device."""
-    train = check_size("--train-size", train_size, len(images.train_labels), images)
-    test = check_size("--test-size", test_size, len(images.test_labels), images)
-    return ImageData(
-        jnp.asarray(images.train_images[:train]),
-        jnp.asarray(images.train_labels[:train], jnp.int32),
-        jnp.asarray(images.test_images[:test]),
-        jnp.asarray(images.test_labels[:test], jnp.int32),
-    )
+def take(images: Images, settings: Settings) -> ImageData:
+    """The rows of a data set that a run uses, on the device."""
+
+    def some(pixels, labels, size, name):
+        count = check_size(name, size, len(labels), images)
+        rows = np.arange(count) if settings.subset == "first" else balanced_rows(labels, count)
+        return jnp.asarray(pixels[rows]), jnp.asarray(labels[rows], jnp.int32)
+
+    train = some(images.train_images, images.train_labels, settings.train_size, "--train-size")
+    return ImageData(*train, *some(images.test_images, images.test_labels, settings.test_size, "--test-size"))
+
+
+def balanced_rows(labels: Int32[np.ndarray, " rows"], count: int) -> Integer[np.ndarray, " count"]:
+    """Some rows, drawn once and for all: equally many of each class, as far as there are, in the order of the file.
+
+    A smaller choice is a part of every larger one.
+    """
+    order = np.random.default_rng(0).permutation(len(labels))
+    # First one row of each class, then a second one of each, and so on.
+    rounds = np.argsort(places_in_class(labels[order]), kind="stable")
+    return np.sort(order[rounds[:count]])
 
 
 def by_class(images: Images, train_size: int | None, test_size: int | None) -> ImageData:

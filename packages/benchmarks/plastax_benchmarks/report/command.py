@@ -18,7 +18,7 @@ def report(runs: list[Path], /, out: Path | None = None, markdown: bool = False,
     from ..runs import RunError
     from .group import group_runs
     from .numbers import summarise
-    from .read import find_runs, read_run
+    from .read import find_runs, read_runs
     from .table import as_markdown, as_rich, legend, sections
 
     try:
@@ -26,7 +26,7 @@ def report(runs: list[Path], /, out: Path | None = None, markdown: bool = False,
             raise ValueError("name at least one run folder, or a folder with runs below it")
         if smooth is not None and smooth < 1:
             raise ValueError(f"smooth must be at least 1, got {smooth}")
-        groups, left_out = group_runs(read_run(path) for path in find_runs(runs))
+        groups, left_out = group_runs(run for path in find_runs(runs) for run in read_runs(path))
         if not groups:
             raise ValueError("nothing to report: " + "; ".join(left_out))
         summaries = [summarise(group) for group in groups]
@@ -49,22 +49,22 @@ def report(runs: list[Path], /, out: Path | None = None, markdown: bool = False,
     elif rest:
         console.print(*rest, sep="\n", markup=False, highlight=False)
     if out is not None:
-        _write(out, text, {"problems": summaries, "left_out": left_out})
-        from .figure import draw_groups
-
-        draw_groups(groups, out / "report.png", smooth)
+        _write(out, text, {"problems": summaries, "left_out": left_out}, groups, smooth)
         # Not among the tables, so that Markdown can be piped on.
         Console(stderr=True).print(
             f"Written to {out}: report.md, report.json, report.png", markup=False, highlight=False
         )
 
 
-def _write(out: Path, text: str, numbers: dict) -> None:
+def _write(out: Path, text: str, numbers: dict, groups: list, smooth: int | None) -> None:
     import json
 
+    from .figure import draw_groups
+    from .files import write_file
+
     try:
-        out.mkdir(parents=True, exist_ok=True)
-        (out / "report.md").write_text(text)
-        (out / "report.json").write_text(json.dumps(numbers, indent=2, allow_nan=False) + "\n")
+        write_file(out / "report.md", text.encode())
+        write_file(out / "report.json", (json.dumps(numbers, indent=2, allow_nan=False) + "\n").encode())
+        draw_groups(groups, out / "report.png", smooth)
     except OSError as error:
-        raise SystemExit(f"plastax report: cannot write to {out}: {error}") from error
+        raise SystemExit(f"plastax report: {error}") from error

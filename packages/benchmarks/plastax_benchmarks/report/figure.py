@@ -1,19 +1,21 @@
 """The figure of a report: one row of panels for each problem, curves over tasks that are labelled where they end."""
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from .files import write_file
 from .group import Group, Line, group_runs
 from .numbers import quantities
-from .read import read_run
+from .read import number, read_runs
 
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import SubFigure
+    from matplotlib.figure import Figure, SubFigure
 
 
 COLOURS = {
@@ -68,7 +70,7 @@ def draw(runs: Sequence[Path], path: Path, smooth: int | None = None) -> None:
     - `path`: where the PNG goes.
     - `smooth`: tasks in the running mean; by default 1 up to 100 tasks, else a fiftieth of them.
     """
-    groups, left_out = group_runs(read_run(folder) for folder in runs)
+    groups, left_out = group_runs(run for folder in runs for run in read_runs(folder))
     if not groups:
         raise ValueError("nothing to draw: " + "; ".join(left_out or ["no run was given"]))
     draw_groups(groups, path, smooth)
@@ -95,12 +97,19 @@ def draw_groups(groups: Sequence[Group], path: Path, smooth: int | None = None) 
     parts = figure.subfigures(len(rows), 1, squeeze=False)[:, 0]
     for part, (group, window, contents) in zip(parts, rows, strict=True):
         _draw_row(part, group, window, contents, every_panel=longest <= LONGEST_LABEL)
-    figure.savefig(path, dpi=150)
+    save_png(figure, path, dpi=150)
+
+
+def save_png(figure: "Figure", path: Path, dpi: int) -> None:
+    """Writes a figure as a whole or not at all. A full disk is an `OSError` that says so in a sentence."""
+    image = io.BytesIO()
+    figure.savefig(image, format="png", dpi=dpi)
+    write_file(path, image.getvalue())
 
 
 def panels(group: Group, window: int = 1) -> list[Panel]:
     """What there is to draw: how well tasks were learnt, dead units, effective rank, epsilon-rank."""
-    wanted = [(one.field, one.title, one.fresh) for one in quantities(group)[:1]]
+    wanted = [(one.field, one.title, one.fresh) for one in quantities(group)[:2]]
     wanted += [
         ("dead_fraction", "share of dead units", None),
         ("effective_rank", "effective rank, mean of layers", None),
@@ -172,17 +181,19 @@ def _draw_row(part: "SubFigure", group: Group, window: int, contents: Sequence[P
     seeds = sorted({len(line.seeds) for line in group.lines})
     words = "one seed" if seeds == [1] else f"mean and range of {'-'.join(map(str, {seeds[0]: 0, seeds[-1]: 0}))} seeds"
     if window > 1:
-        words += f", running mean over {window} {group.lines[0].unit}s"
+        words += f", running mean over {window} {'windows' if group.lines[0].unit == 'step' else 'tasks'}"
     single = f", {group.lines[0].label}" if len(group.lines) == 1 else ""
     if not all(line.complete for line in group.lines):
         words += ", not all complete"
+    if group.diverged:
+        words += f", {group.diverged} diverged and left out"
     part.suptitle(f"{group.problem}{single}: {words}", fontsize=10, x=0.01, ha="left", weight="bold")
     if not contents:
         part.text(0.5, 0.4, "nothing to draw", ha="center")
         return
     axes = part.subplots(1, len(contents), squeeze=False)[0]
-    for number, (axis, panel) in enumerate(zip(axes, contents, strict=True)):
-        labelled = len(group.lines) > 1 and (every_panel or number == len(contents) - 1)
+    for place, (axis, panel) in enumerate(zip(axes, contents, strict=True)):
+        labelled = len(group.lines) > 1 and (every_panel or place == len(contents) - 1)
         _draw_panel(axis, panel, group, labelled=labelled)
 
 
@@ -191,21 +202,20 @@ def _draw_panel(axis: "Axes", panel: Panel, group: Group, *, labelled: bool) -> 
 
     band = 0.18 if len(panel.curves) <= 4 else 0.09
     for curve in panel.curves:
-        colour, style = _look(curve.line)
+        colour, style = _look(curve.line, group)
         few = "o" if len(curve.tasks) <= 12 else ""
         mean = curve.values.mean(1)
-        axis.plot(curve.tasks, mean, lw=1.5, marker=few, ms=2.5, color=colour, ls=style)
+        axis.plot(_numbers(curve), mean, lw=1.5, marker=few, ms=2.5, color=colour, ls=style)
         if curve.values.shape[1] > 1 and curve.line.method != "reset":
             low, high = curve.values.min(1), curve.values.max(1)
-            axis.fill_between(curve.tasks, low, high, color=colour, alpha=band, lw=0)
+            axis.fill_between(_numbers(curve), low, high, color=colour, alpha=band, lw=0)
     if panel.fresh is not None:
         axis.plot(
-            panel.fresh.tasks, panel.fresh.values.mean(1), color="#111111", ls="--", lw=1.2, label="a new network"
+            _numbers(panel.fresh), panel.fresh.values.mean(1), color="#111111", ls="--", lw=1.2, label="a new network"
         )
         axis.legend(frameon=False, fontsize=LABEL_SIZE)
     axis.set_title(panel.title, fontsize=9, loc="left")
-    unit = "environment step" if group.lines[0].unit == "step" else "task"
-    axis.set_xlabel(unit, fontsize=8)
+    axis.set_xlabel("environment step" if group.lines[0].unit == "step" else "task", fontsize=8)
     axis.tick_params(labelsize=7.5, color="#888888")
     axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     axis.spines[["top", "right"]].set_visible(False)
@@ -213,18 +223,20 @@ def _draw_panel(axis: "Axes", panel: Panel, group: Group, *, labelled: bool) -> 
     axis.grid(axis="y", color="#e6e6e6", lw=0.6)
     axis.set_axisbelow(True)
     # All panels of a row have the same axis, also where smoothing or rare diagnoses leave out its ends.
-    first, last = min(line.tasks[0] for line in group.lines), max(line.tasks[-1] for line in group.lines)
+    unit = group.lines[0].unit
+    first = number(min(line.tasks[0] for line in group.lines), unit)
+    last = number(max(line.tasks[-1] for line in group.lines), unit)
     axis.set_xlim((first, last) if last > first else (first - 0.5, first + 0.5))
     axis.set_ylim(axis.get_ylim())
     if labelled:
-        _label_ends(axis, panel.curves)
+        _label_ends(axis, panel.curves, group)
 
 
-def _label_ends(axis: "Axes", curves: Sequence[Curve]) -> None:
+def _label_ends(axis: "Axes", curves: Sequence[Curve], group: Group) -> None:
     """Names beside the curves' ends, moved apart, each joined to its curve."""
     (left, right), (bottom, top) = axis.get_xlim(), axis.get_ylim()
     ends = [
-        ((curve.tasks[-1] - left) / (right - left), (curve.values[-1].mean() - bottom) / (top - bottom))
+        ((_numbers(curve)[-1] - left) / (right - left), (curve.values[-1].mean() - bottom) / (top - bottom))
         for curve in curves
     ]
     figure = axis.get_figure(root=True)
@@ -233,7 +245,7 @@ def _label_ends(axis: "Axes", curves: Sequence[Curve]) -> None:
     room = 0.72 * figure.get_size_inches()[1] / len(figure.subfigs)
     heights = apart([end[1] for end in ends], gap=1.25 * LABEL_SIZE / 72 / room, low=0.0, high=1.0)
     for curve, end, height in zip(curves, ends, heights, strict=True):
-        colour, _ = _look(curve.line)
+        colour, _ = _look(curve.line, group)
         axis.plot(
             [end[0], 1.05], [end[1], height], transform=axis.transAxes, color=colour, lw=0.6, alpha=0.6, clip_on=False
         )
@@ -242,12 +254,26 @@ def _label_ends(axis: "Axes", curves: Sequence[Curve]) -> None:
         )
 
 
-def _look(line: Line) -> tuple[str, str]:
-    """Colour and line style."""
+def _numbers(curve: Curve) -> np.ndarray:
+    """The tasks of a curve as they are called on the axis."""
+    return np.array([number(task, curve.line.unit) for task in curve.tasks.tolist()])
+
+
+def _look(line: Line, group: Group) -> tuple[str, str]:
+    """Colour and line style. Where all lines are of one method, as in a sweep, each has a colour of its own."""
+    if len({other.method for other in group.lines}) == 1 < len(group.lines):
+        colours = list(COLOURS.values())
+        return colours[line.variant % len(colours)], STYLES[line.variant // len(colours) % len(STYLES)]
     style = STYLES[line.variant % len(STYLES)]
     if line.method == "reset" and line.variant == 0:
         style = "--"  # the yardstick, not a contender
-    return COLOURS.get(line.method, _spare(line.method)), style
+    return _lighter(COLOURS.get(line.method, _spare(line.method)), line.variant // len(STYLES)), style
+
+
+def _lighter(colour: str, times: int) -> str:
+    """A colour between this one and white: a sweep may have more lines than there are styles."""
+    parts = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
+    return "#" + "".join(f"{round(255 - (255 - part) * 0.7**times):02x}" for part in parts)
 
 
 def _spare(method: str) -> str:

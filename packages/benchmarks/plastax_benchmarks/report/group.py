@@ -1,12 +1,14 @@
 """Runs put together: a group for each problem, in it a line for each method, in it all seeds."""
 
 import json
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from ..methods.catalog import METHODS, settings_of_methods
 from .read import Run, flat
 
 
@@ -16,9 +18,39 @@ MAY_DIFFER = {"seed", "seeds", "num_tasks", "total_steps", "out", "data_dir", "y
 """Runs of one method that differ in nothing but these are one line: more seeds, or more tasks, of the same thing."""
 
 
-SHARED = ("dataset", "epochs", "batch_size", "train_size", "test_size", "classes_per_task", "change_every")
-SHARED += ("network", "width", "depth", "channels", "dense", "activation", "optimizer", "num_envs", "backend")
+SHARED = ("dataset", "pixels", "subset", "epochs", "batch_size", "train_size", "test_size", "classes_per_task")
+SHARED += ("flipping_bits", "input_bits", "network", "width", "depth", "channels", "kernel_sizes", "padding", "dense")
+SHARED += ("activation", "initial_rank", "optimizer", "anneal", "anneal_lr", "beta_1", "beta_2")
+SHARED += (
+    "change_every",
+    "friction",
+    "friction_seed",
+    "own_frictions",
+    "backend",
+    "episode_limit",
+    "num_envs",
+    "num_steps",
+    "actions",
+)
+SHARED += (
+    "update_epochs",
+    "num_minibatches",
+    "gamma",
+    "lambda0",
+    "clip_eps",
+    "clip_values",
+    "vf_coeff",
+    "reward_scale",
+)
+SHARED += ("entropy_coeff", "normalise_advantages", "normalise_observations", "hidden_size", "update_log_freq")
 """Methods are only comparable where these agree."""
+
+TUNED = ("learning_rate", "lr", "momentum", "max_grad_norm")
+"""These may be chosen for each method, which a reader must be told."""
+
+HYPERPARAMETERS = (*TUNED, *dict.fromkeys(name for method in METHODS.values() for name in method.settings))
+HYPERPARAMETERS += ("er_lr", "redo_threshold")
+"""What the line of a method has, in the order of the table. The ant has names of its own for some."""
 
 ORDER = ("bp", "l2", "er", "l2_er", "cbp", "cbp_l2", "layernorm_l2", "spectral", "snp", "snp_l2")
 """Methods of the paper come first and in this order, others after them as they were found, reset last."""
@@ -26,7 +58,10 @@ ORDER = ("bp", "l2", "er", "l2_er", "cbp", "cbp_l2", "layernorm_l2", "spectral",
 
 @dataclass(frozen=True)
 class Line:
-    """All seeds of one method with one configuration. Only tasks that every seed has finished are in `tasks`."""
+    """All seeds of one method with one configuration. Only tasks that every seed has finished are in `tasks`.
+
+    Runs that count in steps have the last step of each window there.
+    """
 
     method: str
     label: str
@@ -40,9 +75,26 @@ class Line:
     diagnostics: tuple[dict[str, Any], ...]
 
     @property
+    def done(self) -> int:
+        """The tasks, or the steps, that every seed has finished."""
+        return len(self.tasks) if self.unit == "task" else self.tasks[-1]
+
+    @property
     def complete(self) -> bool:
-        """Whether every seed has finished as many tasks as were planned, as far as is known."""
-        return self.planned is None or len(self.tasks) >= self.planned
+        """Whether every seed has finished as many tasks, or steps, as were planned, as far as is known."""
+        return self.planned is None or self.done >= self.planned
+
+    @property
+    def diverged(self) -> int:
+        """How many seeds are left out because they have diverged."""
+        return sum(len(run.failed) for run in self.runs)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The hyperparameters of the method, by name."""
+        config = self.runs[0].config
+        others = settings_of_methods() - set(METHODS[self.method].settings if self.method in METHODS else ())
+        return {name: config[name] for name in HYPERPARAMETERS if config.get(name) is not None and name not in others}
 
     def series(self, metric: str) -> tuple[np.ndarray, np.ndarray]:
         """The tasks for which every seed has a value, and the values as `[task, seed]`. Layers are averaged."""
@@ -70,6 +122,8 @@ class Group:
     problem: str
     lines: tuple[Line, ...]
     notes: tuple[str, ...]
+    diverged: int = 0
+    """How many members of all runs have diverged: they are in none of the lines."""
 
     @property
     def edge(self) -> int:
@@ -80,17 +134,21 @@ class Group:
 def group_runs(runs: Iterable[Run]) -> tuple[list[Group], list[str]]:
     """Groups with at least one finished task, in the order of the runs, and notes on runs that were left out."""
     problems: dict[str, list[Run]] = {}
-    left_out = []
+    empty: list[Run] = []
     for run in runs:
         if run.metrics:
             problems.setdefault(run.problem, []).append(run)
         else:
-            left_out += run.notes
-    return [_group(problem, members) for problem, members in problems.items()], left_out
+            empty.append(run)
+    # Combinations of a sweep that have all diverged are named beside those that have not.
+    gone = {problem: [run for run in empty if run.failed and run.problem == problem] for problem in problems}
+    named = {id(run) for diverged in gone.values() for run in diverged}
+    left_out = [note for run in empty if id(run) not in named for note in run.notes]
+    return [_group(problem, members, gone[problem]) for problem, members in problems.items()], left_out
 
 
-def _group(problem: str, runs: Sequence[Run]) -> Group:
-    notes = [note for run in runs for note in run.notes]
+def _group(problem: str, runs: Sequence[Run], gone: Sequence[Run]) -> Group:
+    notes = [note for run in (*runs, *gone) for note in run.notes]
     units = {run.unit for run in runs}
     if len(units) > 1:
         raise ValueError(f"runs of {problem} count in tasks and in steps: report them apart")
@@ -105,16 +163,18 @@ def _group(problem: str, runs: Sequence[Run]) -> Group:
     lines = [line for line in lines if line.tasks]
     if not lines:
         raise ValueError(f"no method of {problem} has a {runs[0].unit} that all its seeds have finished")
-    counts = {line.label: len(line.tasks) for line in lines}
+    counts = {line.label: line.done for line in lines}
     if len(set(counts.values())) > 1:
         listed = ", ".join(f"{label} {count}" for label, count in counts.items())
         notes.append(f'lines differ in the number of {runs[0].unit}s, so their "last" ones are not the same: {listed}')
-    for name in SHARED:
+    for name in (*SHARED, *TUNED):
         values = {line.label: json.dumps(line.runs[0].config.get(name)) for line in lines}
-        if len(set(values.values())) > 1:
+        # Where all lines are of one method, their labels say it.
+        if len(set(values.values())) > 1 and not (name in TUNED and len(by_method) == 1):
             listed = ", ".join(f"{label} {value}" for label, value in values.items())
-            notes.append(f"lines differ in {name}, so they are not the same experiment: {listed}")
-    return Group(problem, tuple(lines), tuple(notes))
+            consequence = "" if name in TUNED else ", so they are not the same experiment"
+            notes.append(f"lines differ in {name}{consequence}: {listed}")
+    return Group(problem, tuple(lines), tuple(notes), sum(len(run.failed) for run in (*runs, *gone)))
 
 
 def _join(clusters: list[list[Run]], run: Run) -> None:
@@ -132,11 +192,13 @@ def _settings(run: Run) -> dict[str, str]:
 
 
 def _labels(method: str, clusters: Sequence[Sequence[Run]]) -> list[str]:
-    """The method's name, followed by what tells it from other lines of the same method."""
-    if len(clusters) == 1:
+    """The method's name, followed by what was swept and what else tells it from other lines of the same method."""
+    swept = {name for cluster in clusters for run in cluster for name in run.swept}
+    if len(clusters) == 1 and not swept:
         return [method]
     settings = [_settings(cluster[0]) for cluster in clusters]
-    names = sorted({name for one in settings for name in one if len({other.get(name) for other in settings}) > 1})
+    differing = {name for one in settings for name in one if len({other.get(name) for other in settings}) > 1}
+    names = sorted(swept | differing)
     differences = [", ".join(f"{name}={one.get(name, '-')}" for name in names) for one in settings]
     if len(set(differences)) < len(differences):
         differences = [cluster[0].path.name for cluster in clusters]
@@ -158,10 +220,9 @@ def _line(method: str, label: str, variant: int, runs: tuple[Run, ...], notes: l
     for run in runs:
         wanted = run.config.get("seeds")
         wanted = len(wanted) if isinstance(wanted, list) else wanted
-        if isinstance(wanted, int) and wanted > len(run.metrics):
+        if isinstance(wanted, int) and wanted > len(run.metrics) + len(run.failed):
             notes.append(f"{label}: {len(run.metrics)} of {wanted} seeds in {run.path.name}")
-    plans = [run.config["num_tasks"] for run in runs if isinstance(run.config.get("num_tasks"), int)]
-    planned = max(plans) if plans and unit == "task" else None
+    plans = [plan for run in runs if (plan := _planned(run.config, unit)) is not None]
     line = Line(
         method=method,
         label=label,
@@ -170,15 +231,24 @@ def _line(method: str, label: str, variant: int, runs: tuple[Run, ...], notes: l
         runs=runs,
         seeds=tuple(sorted(rows)),
         tasks=tuple(common),
-        planned=planned,
+        planned=max(plans, default=None),
         rows=rows,
         diagnostics=tuple(row for run in runs for row in run.diagnostics),
     )
     if not common:
         notes.append(f"{label}: no {unit} that all its seeds have finished: left out")
     elif not line.complete:
-        notes.append(f"{label}: incomplete, {len(common)} of {planned} {unit}s")
+        notes.append(f"{label}: incomplete, {line.done} of {line.planned} {unit}s")
     return line
+
+
+def _planned(config: Mapping[str, Any], unit: str) -> int | None:
+    """How many tasks or steps a run was to have. Steps are rounded up to whole windows, as the runner does."""
+    plan = config.get("num_tasks" if unit == "task" else "total_steps")
+    if not isinstance(plan, int) or unit == "task":
+        return plan if isinstance(plan, int) else None
+    window = math.prod(config.get(name, 1) for name in ("num_envs", "num_steps", "update_log_freq"))
+    return -(-plan // window) * window
 
 
 def _value(entry: Any) -> float | None:

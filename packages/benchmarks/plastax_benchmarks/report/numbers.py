@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .group import Group, Line
+from .group import TUNED, Group, Line
 
 
 class Quantity(NamedTuple):
@@ -20,11 +20,16 @@ ACCURACIES = (
     Quantity("online_accuracy", "online accuracy", "fresh_online_accuracy"),
     Quantity("test_accuracy", "test accuracy", "fresh_test_accuracy"),
 )
+MEMORIZED = (ACCURACIES[0], Quantity("train_accuracy", "training accuracy at the end", "fresh_train_accuracy"))
+"""Where labels are random, accuracy on held-out rows says nothing."""
+
 LOSSES = (Quantity("loss", "loss", "fresh_loss"), Quantity("test_loss", "test loss", "fresh_test_loss"))
 RETURNS = (
     Quantity("return", "return", "fresh_return"),
+    Quantity("reward", "reward per step", "fresh_reward"),
     Quantity("episode_length", "episode length", "fresh_episode_length"),
 )
+RESET = "the reset run"
 STATE = ("dead_fraction", "dormant_fraction", "effective_rank", "weight_norm")
 
 
@@ -34,7 +39,8 @@ def quantities(group: Group) -> tuple[Quantity, ...]:
     def present(choice: Sequence[Quantity]) -> tuple[Quantity, ...]:
         return tuple(one for one in choice if any(line.series(one.field)[0].size for line in group.lines))
 
-    return present(RETURNS) or present(ACCURACIES) or present(LOSSES)
+    accuracies = MEMORIZED if group.problem.startswith("random-label") else ACCURACIES
+    return present(RETURNS) or present(accuracies) or present(LOSSES)
 
 
 def over_seeds(values: Sequence[float] | np.ndarray) -> dict[str, Any] | None:
@@ -83,14 +89,18 @@ def summarise(group: Group) -> dict[str, Any]:
                 "runs": [str(run.path) for run in line.runs],
                 "seeds": list(line.seeds),
                 "tasks": len(line.tasks),
-                "planned_tasks": line.planned,
+                "done": line.done,
+                "planned": line.planned,
                 "complete": line.complete,
+                "diverged": line.diverged,
+                "settings": line.settings,
                 "learning": {one.field: _learning(line, one, group.edge, resets) for one in chosen},
-                "end": {name: _at_the_end(line, name) for name in STATE},
+                "end": {name: _at_the_end(line, name, group.edge) for name in STATE},
                 "epsilon_rank": _epsilon_ranks(line, notes),
                 "rank_correlation": _correlation(line, chosen),
             }
         )
+    notes += _unequal_yardstick(lines, resets)
     samples = {(row.get("eps"), row.get("samples")) for line in group.lines for row in line.diagnostics}
     if len(samples) > 1:
         listed = ", ".join(f"eps {eps} on {count} samples" for eps, count in sorted(samples, key=str))
@@ -139,7 +149,7 @@ def _gaps(line: Line, quantity: Quantity, resets: Sequence[Line]) -> tuple[list[
     shared_seeds = [seed for seed in line.seeds if seed in reset.seeds]
     mine, theirs = _by_task_and_seed(line, tasks, values), _by_task_and_seed(reset, other_tasks, other)
     gaps = [[mine[task, seed] - theirs[task, seed] for task in shared_tasks] for seed in shared_seeds]
-    return (gaps, "the reset run") if gaps and shared_tasks else ([], None)
+    return (gaps, RESET) if gaps and shared_tasks else ([], None)
 
 
 def _by_task_and_seed(line: Line, tasks: np.ndarray, values: np.ndarray) -> Mapping[tuple[int, int], float]:
@@ -150,9 +160,23 @@ def _by_task_and_seed(line: Line, tasks: np.ndarray, values: np.ndarray) -> Mapp
     }
 
 
-def _at_the_end(line: Line, metric: str) -> dict[str, Any] | None:
+def _unequal_yardstick(lines: Sequence[Mapping[str, Any]], resets: Sequence[Line]) -> list[str]:
+    """Notes on lines whose gap is to a reset run that was tuned in another way."""
+    measured = [line for line in lines if any(one["gap_to"] == RESET for one in line["learning"].values())]
+    notes = []
+    for name in TUNED:
+        theirs = resets[0].settings.get(name) if measured else None
+        others = {line["label"]: line["settings"].get(name) for line in measured}
+        listed = ", ".join(f"{label} {value}" for label, value in others.items() if value != theirs)
+        if listed:
+            notes.append(f"the reset run has {name} {theirs}, so gaps contain the difference to others: {listed}")
+    return notes
+
+
+def _at_the_end(line: Line, metric: str, edge: int) -> dict[str, Any] | None:
+    """The mean over the last tasks, as for accuracies: a single task may be far from its neighbors."""
     _, values = line.series(metric)
-    return over_seeds(values[-1]) if len(values) else None
+    return over_seeds(values[-edge:].mean(0)) if len(values) else None
 
 
 def _epsilon_ranks(line: Line, notes: list[str]) -> dict[str, Any] | None:
@@ -175,7 +199,7 @@ def _epsilon_ranks(line: Line, notes: list[str]) -> dict[str, Any] | None:
 def _correlation(line: Line, chosen: Sequence[Quantity]) -> dict[str, Any] | None:
     """Within each seed: epsilon-rank at a task's start against what was learnt at its end."""
     field = chosen[-1].field if chosen else ""
-    if field not in ("test_accuracy", "test_loss"):
+    if field not in ("test_accuracy", "train_accuracy", "test_loss"):
         return None
     ranks, seeds = line.epsilon_ranks(), {}
     for seed in line.seeds:

@@ -12,17 +12,23 @@ from ..runs import read_stream
 
 @dataclass(frozen=True)
 class Run:
-    """One run folder, its rows sorted into `metrics[seed][task]`.
+    """One run folder, or one combination of a folder's sweep, its rows sorted into `metrics[seed][task]`.
 
-    Reinforcement learning counts in steps: its rows have no task, `unit` is `"step"` and steps stand for tasks.
+    Reinforcement learning counts in steps: its rows have no task, `unit` is `"step"` and steps stand for tasks, each
+    the last one of a window.
+
+    The values of a sweep stand in `config`, as if the combination had been run alone. Seeds that have diverged are not
+    in `metrics`; `failed` has the task in which they did.
     """
 
     path: Path
     config: dict[str, Any]
     unit: str
     metrics: dict[int, dict[int, dict[str, Any]]]
+    failed: dict[int, int]
     diagnostics: list[dict[str, Any]]
     notes: tuple[str, ...]
+    swept: tuple[str, ...] = ()
 
     @property
     def method(self) -> str:
@@ -49,35 +55,81 @@ def find_runs(folders: Iterable[Path]) -> list[Path]:
     return list(found.values())
 
 
-def read_run(path: Path) -> Run:
-    """Reads a run folder, also while the run is still writing to it."""
+def read_runs(path: Path) -> list[Run]:
+    """Reads a run folder, also while the run is still writing to it: a run for each combination of its sweep."""
     try:
         config = json.loads((path / "config.json").read_text())
     except (OSError, ValueError) as error:
         raise ValueError(f"{path / 'config.json'} cannot be read: {error}") from error
     if not isinstance(config, dict):
         raise ValueError(f"{path / 'config.json'} must hold an object, it holds a {type(config).__name__}")
-    rows = _read_if_there(path / "metrics.jsonl")
+    rows, lines = _read_if_there(path / "metrics.jsonl"), _read_if_there(path / "diagnostics.jsonl")
+    sweep = config.pop("sweep", None) or {}
+    # Older runs have another name for it, and two of the choices.
+    if "standardise" in config:
+        config["pixels"] = "standardized" if config.pop("standardise") else "unit"
+    if not rows:
+        return [Run(path, config, "task", {}, {}, [], (f"{path}: no task has finished yet: left out",))]
+    combinations: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in rows:
+        combinations.setdefault(tuple(row.get(name) for name in sweep), []).append(row)
+    return [
+        _run(
+            path,
+            config | dict(zip(sweep, values, strict=True)),
+            own,
+            [line for line in lines if tuple(line.get(name) for name in sweep) == values],
+            tuple(sweep),
+        )
+        for values, own in combinations.items()
+    ]
+
+
+def _run(
+    path: Path,
+    config: dict[str, Any],
+    rows: list[dict[str, Any]],
+    diagnostics: list[dict[str, Any]],
+    swept: tuple[str, ...],
+) -> Run:
+    """One run from its rows. `swept` are the settings whose values are those of one combination."""
+    name = ", ".join([path.name, *(f"{each} {config[each]:g}" for each in swept)])
     notes: list[str] = []
-    unit = "step" if rows and "task" not in rows[0] and "step" in rows[0] else "task"
+    unit = "step" if "task" not in rows[0] and "step" in rows[0] else "task"
     metrics: dict[int, dict[int, dict[str, Any]]] = {}
+    failed: dict[int, int] = {}
     for row in rows:
         seed, task = row.get("seed"), row.get(unit)
         if not isinstance(seed, int) or not isinstance(task, int):
             raise ValueError(
                 f"{path / 'metrics.jsonl'} has a row with {unit} {task!r} and seed {seed!r}: two integers are needed"
             )
+        where = f"{unit} {number(task, unit)}"
+        if row.get("failed") is True and seed not in failed:
+            failed[seed] = task
+            notes.append(f"{name}: seed {seed} diverged in {where}: left out")
         broken = [name for name, value in row.items() if isinstance(value, float) and not math.isfinite(value)]
         if broken:
-            notes.append(f"{path.name}: {', '.join(broken)} not finite in {unit} {task}, seed {seed}: left out")
+            notes.append(f"{name}: {', '.join(broken)} not finite in {where}, seed {seed}: left out")
         if task in metrics.setdefault(seed, {}):
-            notes.append(
-                f"{path.name}: {unit} {task} of seed {seed} stands twice in metrics.jsonl: the later one counts"
-            )
-        metrics[seed][task] = {name: None if name in broken else value for name, value in row.items()}
-    if not rows:
-        notes.append(f"{path}: no {unit} has finished yet: left out")
-    return Run(path, config, unit, metrics, _read_if_there(path / "diagnostics.jsonl"), tuple(notes))
+            notes.append(f"{name}: {where} of seed {seed} stands twice in metrics.jsonl: the later one counts")
+        known = {name: None if name in broken else value for name, value in row.items()}
+        metrics[seed][task] = known | _dead_fraction(row, config)
+    left = {seed: tasks for seed, tasks in metrics.items() if seed not in failed}
+    return Run(path, config, unit, left, failed, diagnostics, tuple(notes), swept)
+
+
+def number(task: int, unit: str) -> int:
+    """How a task is called: files count from 0, people from 1. Steps are what they are."""
+    return task + 1 if unit == "task" else task
+
+
+def _dead_fraction(row: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    """The share of dead units in each layer, where a row counts them: runs of the ant do."""
+    dead, width = row.get("dead"), config.get("hidden_size")
+    if not isinstance(dead, Mapping) or not isinstance(width, int):
+        return {}
+    return {"dead_fraction": {layer: count / width for layer, count in dead.items()}}
 
 
 def _read_if_there(path: Path) -> list[dict[str, Any]]:

@@ -28,8 +28,7 @@ class Section(NamedTuple):
 
 def sections(summary: Mapping[str, Any]) -> list[Section]:
     """A table for each measure of learning, and one for the state that the networks are left in."""
-    edge, unit = summary["edge"], summary["unit"]
-    count = f"{edge} {unit}s" if edge > 1 else unit
+    unit, count = summary["unit"], _edge(summary)
     tables = []
     for field, title in summary["quantities"].items():
         digits = 3 if "accuracy" in field else 4
@@ -49,8 +48,8 @@ def sections(summary: Mapping[str, Any]) -> list[Section]:
             rows.append(
                 (
                     line["label"],
-                    str(len(line["seeds"])),
-                    _tasks(line),
+                    _seeds(line),
+                    _done(line),
                     spread(learnt["first"], digits),
                     spread(learnt["last"], digits),
                     spread(learnt["change"], digits, sign="+"),
@@ -61,11 +60,33 @@ def sections(summary: Mapping[str, Any]) -> list[Section]:
         tables.append(Section(f"{summary['problem']}: {title}", columns, tuple(rows)).without_empty(7))
     # Where epsilon-ranks stand, a correlation that cannot be had is said to be missing.
     measured = any(line["epsilon_rank"] for line in summary["lines"])
-    return [*tables, _state(summary).without_empty(*range(1, 7 if measured else 8))]
+    return [*tables, _state(summary).without_empty(*range(1, 7 if measured else 8)), _settings(summary)]
+
+
+def _period(summary: Mapping[str, Any]) -> str:
+    """What a row of the metrics is about: steps are measured in windows."""
+    return "window" if summary["unit"] == "step" else "task"
+
+
+def _edge(summary: Mapping[str, Any]) -> str:
+    """The tasks that numbers are averaged over, in words."""
+    edge, period = summary["edge"], _period(summary)
+    return f"{edge} {period}s" if edge > 1 else period
+
+
+def _settings(summary: Mapping[str, Any]) -> Section:
+    """The hyperparameters of each line."""
+    names = list(dict.fromkeys(name for line in summary["lines"] for name in line["settings"]))
+    rows = tuple(
+        (line["label"], *(f"{line['settings'][name]:g}" if name in line["settings"] else NOTHING for name in names))
+        for line in summary["lines"]
+    )
+    columns = ("method", *(name.replace("_", " ") for name in names))
+    return Section(f"{summary['problem']}: settings of the methods", columns, rows)
 
 
 def _state(summary: Mapping[str, Any]) -> Section:
-    unit = summary["unit"]
+    unit = _period(summary)
     eps = "" if summary["eps"] is None else f" (eps {summary['eps']:g})"
     against = next((line["rank_correlation"]["with"] for line in summary["lines"] if line["rank_correlation"]), None)
     columns = (
@@ -93,7 +114,7 @@ def _state(summary: Mapping[str, Any]) -> Section:
                 _correlation(line["rank_correlation"]),
             )
         )
-    return Section(f"{summary['problem']}: the networks at the end", columns, tuple(rows))
+    return Section(f"{summary['problem']}: the networks after the last {_edge(summary)}", columns, tuple(rows))
 
 
 def spread(numbers: Mapping[str, Any] | None, digits: int, sign: str = "") -> str:
@@ -116,17 +137,24 @@ def _correlation(numbers: Mapping[str, Any] | None) -> str:
     return f"{numbers['mean']:+.2f} ({numbers['low']:+.2f} to {numbers['high']:+.2f}{some})"
 
 
-def _tasks(line: Mapping[str, Any]) -> str:
-    return str(line["tasks"]) if line["complete"] else f"{line['tasks']} of {line['planned_tasks']}"
+def _seeds(line: Mapping[str, Any]) -> str:
+    known = len(line["seeds"])
+    return f"{known} of {known + line['diverged']}" if line["diverged"] else str(known)
+
+
+def _done(line: Mapping[str, Any]) -> str:
+    return str(line["done"]) if line["complete"] else f"{line['done']} of {line['planned']}"
 
 
 def legend(summary: Mapping[str, Any]) -> str:
     """How to read the tables, in a few sentences."""
-    unit = summary["unit"]
+    unit = _period(summary)
     words = "Mean ± standard deviation over seeds; the interval is Student's, of the mean change from first to last. "
     sources = {learnt["gap_to"] for line in summary["lines"] for learnt in line["learning"].values()} - {None}
     if sources:
         words += f"Gap: minus {' or '.join(sorted(sources))}, on the same {unit} and seed. "
+    if any(line["diverged"] for line in summary["lines"]):
+        words += "Seeds that diverged are left out, which flatters their line. "
     if any(line["epsilon_rank"] for line in summary["lines"]):
         words += (
             f"Epsilon-rank: on held-out rows. Rank correlation: Spearman's, within each seed, of the epsilon-rank at "
@@ -142,7 +170,8 @@ def as_rich(section: Section) -> "Table":
 
     view = Table(title=Text(section.title))
     for index, column in enumerate(section.columns):
-        view.add_column(Text(column), justify="right" if index else "left")
+        # Never cut: what tells lines of a sweep apart stands at the end of their labels.
+        view.add_column(Text(column), justify="right" if index else "left", overflow="fold")
     for row in section.rows:
         view.add_row(*map(Text, row))
     return view

@@ -1,12 +1,15 @@
-"""Spectra as a figure: a column for each task, Hessian and Gauss-Newton matrix, before and after training."""
+"""Spectra as a figure: Hessian and Gauss-Newton matrix, before and after the training of tasks."""
 
+from collections.abc import Collection
 from operator import attrgetter
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from plastax_diagnostics import CurvatureSummary
 
+from ..report.figure import save_png
 from .reports import Place, Reports
 
 
@@ -38,47 +41,64 @@ def draw_spectra(reports: Reports, path: Path, title: str) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    tasks = sorted({place.task for place in reports})
-    moments = [when for when in ("start", "end") if any(place.when == when for place in reports)]
-    rows = [(kind, when) for kind in KINDS for when in moments]
-    figure, grid = plt.subplots(
-        len(rows),
-        len(tasks),
-        figsize=(1.5 + 4 * len(tasks), 0.8 + 2.3 * len(rows)),
+    grid = panels(reports)
+    figure, axes = plt.subplots(
+        len(grid),
+        len(grid[0]),
+        figsize=(1.5 + 4 * len(grid[0]), 0.8 + 2.3 * len(grid)),
         squeeze=False,
         sharey=True,
         layout="constrained",
     )
     # One axis for all spectra of a kind, so that they can be compared; thresholds differ little between tasks.
     scale = min(report.eps for report in reports.values())
-    for i, (kind, when) in enumerate(rows):
-        of_kind = [KINDS[kind](report) for report in reports.values()]
-        low, high = min(each.smallest for each in of_kind), max(each.largest for each in of_kind)
-        for j, task in enumerate(tasks):
-            axis = grid[i, j]
-            shown = [p for p in reports if (p.task, p.when) == (task, when)]
-            for place in sorted(shown, key=lambda place: place.rows != "train"):
-                _draw(axis, place, KINDS[kind](reports[place]), scale)
-                axis.axvline(reports[place].eps, color="0.3", linestyle=":", linewidth=1)
-                if kind == "Hessian":
-                    axis.axvline(-reports[place].eps, color="0.3", linestyle=":", linewidth=1)
-            axis.set_xscale("asinh", linear_width=scale)
-            axis.set(yscale="log", ylim=(FLOOR, 3e3), title=f"task {task}, {when}: {kind}")
-            axis.set_xlim(scale * np.sinh(np.arcsinh(low / scale) - 1), scale * np.sinh(np.arcsinh(high / scale) + 1))
-            axis.set_xticks(*_ticks(low, high, scale))
-            axis.tick_params(labelsize=8)
-            if shown:
-                axis.legend(fontsize=7, loc="upper right")
-            else:
-                axis.text(0.5, 0.5, "no report", ha="center", va="center", transform=axis.transAxes)
-        grid[i, 0].set_ylabel("density")
-    for axis in grid[-1]:
+    for axis, panel in zip(axes.flat, (panel for row in grid for panel in row), strict=True):
+        _draw_panel(axis, panel, reports, scale)
+    for axis in axes[:, 0]:
+        axis.set_ylabel("density")
+    for axis in axes[-1]:
         axis.set_xlabel("eigenvalue (dotted: eps)")
     figure.suptitle(title)
     try:
-        figure.savefig(path, dpi=130, format="png")
+        save_png(figure, path, dpi=130)
     finally:
         plt.close(figure)
+
+
+class Panel(NamedTuple):
+    """What one pair of axes shows: a matrix at one moment of one task."""
+
+    kind: str
+    task: int
+    when: str
+
+
+def panels(places: Collection[Place]) -> list[list[Panel]]:
+    """A row for each matrix and moment and a column for each task; where that has gaps, a column for each moment."""
+    tasks = sorted({place.task for place in places})
+    there = {(place.task, place.when) for place in places}
+    moments = [when for when in ("start", "end") if any(place.when == when for place in places)]
+    if len(there) == len(tasks) * len(moments):
+        return [[Panel(kind, task, when) for task in tasks] for kind in KINDS for when in moments]
+    pairs = [(task, when) for task in tasks for when in moments if (task, when) in there]
+    return [[Panel(kind, *pair) for pair in pairs] for kind in KINDS]
+
+
+def _draw_panel(axis, panel: Panel, reports: Reports, scale: float) -> None:
+    of_kind = [KINDS[panel.kind](report) for report in reports.values()]
+    low, high = min(each.smallest for each in of_kind), max(each.largest for each in of_kind)
+    shown = [place for place in reports if (place.task, place.when) == (panel.task, panel.when)]
+    for place in sorted(shown, key=lambda place: place.rows != "train"):
+        _draw(axis, place, KINDS[panel.kind](reports[place]), scale)
+        axis.axvline(reports[place].eps, color="0.3", linestyle=":", linewidth=1)
+        if panel.kind == "Hessian":
+            axis.axvline(-reports[place].eps, color="0.3", linestyle=":", linewidth=1)
+    axis.set_xscale("asinh", linear_width=scale)
+    axis.set(yscale="log", ylim=(FLOOR, 3e3), title=f"task {panel.task + 1}, {panel.when}: {panel.kind}")
+    axis.set_xlim(scale * np.sinh(np.arcsinh(low / scale) - 1), scale * np.sinh(np.arcsinh(high / scale) + 1))
+    axis.set_xticks(*_ticks(low, high, scale))
+    axis.tick_params(labelsize=8)
+    axis.legend(fontsize=7, loc="upper right")
 
 
 def stretched_density(

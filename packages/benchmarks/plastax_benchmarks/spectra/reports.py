@@ -43,7 +43,7 @@ def read_report(path: Path) -> PlasticityReport:
         return PlasticityReport.from_json(path.read_text())
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ValueError(
-            f"{path} is no plasticity report ({error}): delete it, or bring it back from a copy"
+            f"{path} is not a plasticity report ({error}): delete it, or bring it back from a copy"
         ) from error
 
 
@@ -53,9 +53,9 @@ def choose(places: Iterable[Place], tasks: Collection[int], seed: int | None, sw
     **Arguments:**
 
     - `places`: all there are, at least one.
-    - `tasks`: those to show instead.
+    - `tasks`: those to show instead, counted from 0 as in the names of files.
     - `seed`: the first there is by default.
-    - `swept`: likewise.
+    - `swept`: the first there is by default.
     """
     left = sorted(places)
     seed = left[0].seed if seed is None else seed
@@ -67,9 +67,12 @@ def choose(places: Iterable[Place], tasks: Collection[int], seed: int | None, sw
 
 def _only(places: list[Place], name: str, wanted: Collection[Any]) -> list[Place]:
     known = sorted({getattr(place, name) for place in places})
+    # Files count tasks from 0, people from 1.
+    first = 1 if name == "task" else 0
     for value in wanted:
         if value not in known:
-            raise ValueError(f"there is no report of {name} {value}: there are {', '.join(map(str, known))}")
+            listed = ", ".join(str(each + first if first else each) for each in known)
+            raise ValueError(f"there is no report of {name} {value + first if first else value}: there are {listed}")
     return [place for place in places if getattr(place, name) in wanted]
 
 
@@ -112,7 +115,6 @@ def of_last_checkpoint(
     done, learners = found
     which = names[chosen]
     learner, keys = jax.tree.map(lambda leaf: leaf[which], (learners, programs.members.keys))
-    rate = members[which].strengths.get("learning_rate")
     reports = {}
     for number, when in ((done - 1, "end"), (done, "start")):
         if when == "start" and settings.problem == "incremental-cifar" and done >= settings.num_tasks:
@@ -120,8 +122,8 @@ def of_last_checkpoint(
         if when == "start" and settings.method == "reset":
             fresh = jax.tree.map(lambda leaf: leaf[which], programs.init(number))
             learner = fresh
-        tell(f"Looking at seed {chosen.seed} at the {when} of task {number}, which takes a while ...")
-        for rows, _, text in diagnose(trainer, learner, keys, data, number, learning_rate=rate):
+        tell(f"Looking at seed {chosen.seed} at the {when} of task {number + 1}, which takes a while ...")
+        for rows, _, text in diagnose(trainer, learner, keys, data, number, strengths=members[which].strengths):
             place = Place(number, chosen.seed, chosen.swept, when, rows)
             reports[place] = PlasticityReport.from_json(text)
     return reports

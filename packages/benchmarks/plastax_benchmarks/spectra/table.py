@@ -19,7 +19,7 @@ def as_table(reports: Reports) -> Table:
     for place in sorted(reports, key=lambda place: (place.task, place.when != "start", place.rows != "train")):
         report = reports[place]
         table.add_row(
-            str(place.task),
+            str(place.task + 1),
             place.when,
             place.rows.replace("_", " "),
             count(report.hessian),

@@ -2,7 +2,8 @@
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import equinox as eqx
@@ -42,7 +43,7 @@ def diagnose(
     data: PyTree,
     number: int,
     *,
-    learning_rate: float | None = None,
+    strengths: Mapping[str, float] = MappingProxyType({}),
 ) -> Iterator[tuple[str, dict[str, Any], str]]:
     r"""Looks at one network as it would learn, or has learnt, a task: on rows of its training and on held-out rows.
 
@@ -60,14 +61,14 @@ def diagnose(
     - `trainer`, `data`: of the run.
     - `learner`, `keys`: of one member.
     - `number`: of the task.
-    - `learning_rate`: where it is not that of the settings, as in a sweep.
+    - `strengths`: the member's values of settings that are swept.
 
     **Returns:**
 
     For each kind of rows (`"train"`, `"held_out"`) its name, a line for `diagnostics.jsonl`, and the plasticity report
     as JSON. Raises a `ValueError` if the network has diverged.
     """
-    rate, steps, eps = _budget(trainer, number, learning_rate)
+    rate, steps, eps = _budget(trainer, number, strengths)
     for name, held_out in ROWS.items():
         key = _key(keys, number, held_out)
         model, examples = look(trainer, learner, keys, data, number, key, trainer.settings.diagnose_size, held_out)
@@ -99,7 +100,7 @@ def epsilon_rank_at(
     rows: int = MOST_ROWS,
     eps: float | None = None,
     *,
-    learning_rate: float | None = None,
+    strengths: Mapping[str, float] = MappingProxyType({}),
 ) -> tuple[float, float]:
     """How many directions of a network are steep enough to learn a task in time, exactly, from held-out rows.
 
@@ -108,22 +109,22 @@ def epsilon_rank_at(
     - `trainer`, `learner`, `keys`, `data`, `number`: as in `diagnose`.
     - `rows`: at most so many, and rows x outputs at most 3000.
     - `eps`: threshold; by default that of `diagnose`.
-    - `learning_rate`: as in `diagnose`.
+    - `strengths`: as in `diagnose`.
 
     **Returns:**
 
     The number of eigenvalues of the generalised Gauss-Newton matrix above the threshold, and the threshold.
     """
-    eps = _budget(trainer, number, learning_rate)[2] if eps is None else eps
+    eps = _budget(trainer, number, strengths)[2] if eps is None else eps
     model, examples = look(trainer, learner, keys, data, number, _key(keys, number, True), rows, held_out=True)
     inputs = examples.inputs[: rows_for(_width(trainer, model), learner.params, rows)]
     return gram_matrix(model, trainer.problem.loss, learner.params, inputs).count_above(eps), eps
 
 
-def _budget(trainer: Trainer, number: int, learning_rate: float | None) -> tuple[float, int, float]:
+def _budget(trainer: Trainer, number: int, strengths: Mapping[str, float]) -> tuple[float, int, float]:
     """The learning rate that counts, the steps of a task, and the threshold that they make."""
-    settings = trainer.settings
-    rate = settings.learning_rate if learning_rate is None else learning_rate
+    settings = dataclasses.replace(trainer.settings, **strengths)
+    rate = settings.learning_rate
     if settings.optimizer == "sgd":
         rate /= 1 - settings.momentum
     steps = trainer.steps_in(number)

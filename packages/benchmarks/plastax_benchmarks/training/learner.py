@@ -18,7 +18,7 @@ import plastax
 from ..methods.recipes import Strengths, make_network, make_optimizer
 from ..presets.config import Settings
 from ..problems.stream import Examples, Problem, Rows, Task
-from . import rank_one
+from .rank_one import Affine, take_steps as take_rank_one_steps
 
 
 class Learner(NamedTuple):
@@ -75,19 +75,27 @@ class Trainer:
         params = eqx.filter(network, eqx.is_inexact_array)
         return Learner(params, network.init_state(state_key), self._optimizer(keys, strengths).init(params))
 
+    def orders(self, keys: Keys, data: PyTree, number: Int[Array, ""]) -> Int[Array, "epochs most"]:
+        """The rows of task `number` in the order of each epoch: what `train` and `train_rest` go through."""
+        task = self.problem.task(data, keys.stream, number)
+        return epoch_orders(jax.random.fold_in(keys.order, number), task.train, self.settings.epochs)
+
     def train(
         self,
         learner: Learner,
         totals: Totals,
+        orders: Int[Array, "epochs most"],
         keys: Keys,
         strengths: Strengths,
         data: PyTree,
         number: Int[Array, ""],
         start: Int[Array, ""],
         stop: Int[Array, ""],
+        *,
+        rank_one: bool = False,
     ) -> tuple[Learner, Totals]:
-        """Blocks `start` to `stop` of task `number`."""
-        take_steps, features = self._task_steps(keys, strengths, data, number)
+        """Blocks `start` to `stop` of task `number`; with `rank_one` in the faster way that plain SGD allows for."""
+        take_steps, features = self._task_steps(orders, keys, strengths, data, number, rank_one=rank_one)
         size, er_rate = self.settings.block, self._er_rate(strengths)
 
         def block(i, carry):
@@ -103,6 +111,7 @@ class Trainer:
         self,
         learner: Learner,
         totals: Totals,
+        orders: Int[Array, "epochs most"],
         keys: Keys,
         strengths: Strengths,
         data: PyTree,
@@ -111,7 +120,7 @@ class Trainer:
         stop: Int[Array, ""],
     ) -> tuple[Learner, Totals]:
         """Steps `start` to `stop` of task `number`: those after its last whole block."""
-        take_steps, _ = self._task_steps(keys, strengths, data, number)
+        take_steps, _ = self._task_steps(orders, keys, strengths, data, number)
 
         def step(i, carry):
             learner, totals = carry
@@ -129,10 +138,18 @@ class Trainer:
         outputs, features, state = network(inputs, learner.model_state, train=train)
         return self.problem.active(task, outputs), features, state
 
-    def _task_steps(self, keys: Keys, strengths: Strengths, data: PyTree, number: Int[Array, ""]):
+    def _task_steps(
+        self,
+        orders: Int[Array, "epochs most"],
+        keys: Keys,
+        strengths: Strengths,
+        data: PyTree,
+        number: Int[Array, ""],
+        *,
+        rank_one: bool = False,
+    ):
         """A function that takes some steps in a row, and one from parameters to the features whose rank counts."""
         task = self.problem.task(data, keys.stream, number)
-        order = epoch_orders(jax.random.fold_in(keys.order, number), task.train, self.settings.epochs)
         size = self.settings.batch_size
         per_epoch = task.train.count // size
         optimizer = self._optimizer(keys, strengths)
@@ -158,13 +175,13 @@ class Trainer:
 
         def rows_at(i):
             place = (i % per_epoch) * size
-            return jax.lax.dynamic_slice(order, (i // per_epoch, place), (1, size))[0]
+            return jax.lax.dynamic_slice(orders, (i // per_epoch, place), (1, size))[0]
 
         def take_steps(learner, totals, first, count):
             numbers = first + jnp.arange(count, dtype=jnp.int32)
             rows = jax.vmap(rows_at)(numbers)
             flat = self.problem.examples(data, task, rows.reshape(-1), held_out=False)
-            if count > 1 and rank_one.applies(self.settings):
+            if rank_one and count > 1:
                 return *self._rank_one_steps(learner, totals, task, strengths, flat), flat.inputs
             batches = jax.tree.map(lambda leaf: leaf.reshape(count, size, *leaf.shape[1:]), flat)
             (learner, totals), _ = jax.lax.scan(step, (learner, totals), (batches, numbers))
@@ -185,11 +202,11 @@ class Trainer:
 
         def arrays(params):
             dense = [hidden.layer for hidden in params.hidden] + [params.head]
-            return tuple(rank_one.Affine(each.kernel, each.bias) for each in dense)
+            return tuple(Affine(each.kernel, each.bias) for each in dense)
 
         rate = strengths.get("learning_rate", self.settings.learning_rate)
         decay = strengths.get("weight_decay", self.settings.weight_decay or 0.0)
-        layers, loss, correct = rank_one.take_steps(arrays(learner.params), *examples, of_outputs, rate, decay)
+        layers, loss, correct = take_rank_one_steps(arrays(learner.params), *examples, of_outputs, rate, decay)
         params = eqx.tree_at(lambda params: jax.tree.leaves(arrays(params)), learner.params, jax.tree.leaves(layers))
         return learner._replace(params=params), Totals(totals.loss + loss, totals.correct + correct)
 

@@ -1,13 +1,15 @@
 """The compiled programs of a run: all members at once, compiled once for all tasks."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
-from . import evaluate as _evaluate
+from . import evaluate as _evaluate, rank_one as _rank_one
 from .learner import NOTHING, Keys, Learner, Totals, Trainer, keys_of
 
 
@@ -51,8 +53,12 @@ class Programs:
         )
         batched = _one_by_one if trainer.settings.network in ("convnet", "resnet18") else _side_by_side
         self._init = jax.jit(batched(lambda own, number: trainer.init(own.keys, own.strengths, number), 1))
-        self._train = jax.jit(batched(self._of_member(trainer.train), 3))
-        self._train_rest = jax.jit(batched(self._of_member(trainer.train_rest), 3))
+        # One program for all members, so all must be of the kind that it is for.
+        rank_one = all(_rank_one.applies(replace(trainer.settings, **member.strengths)) for member in members)
+        self._train = jax.jit(batched(self._of_member(partial(trainer.train, rank_one=rank_one)), 4))
+        self._train_rest = jax.jit(batched(self._of_member(trainer.train_rest), 4))
+        self._orders = jax.jit(batched(lambda own, data, number: trainer.orders(own.keys, data, number), 1))
+        self._known_orders: tuple[int, Array] | None = None
         self._evaluate = jax.jit(batched(self._looking(_evaluate.evaluate), 2))
         self._test_accuracy = jax.jit(batched(self._looking(_evaluate.test_accuracy), 2))
 
@@ -64,13 +70,23 @@ class Programs:
         """Totals at the start of a task."""
         return jax.tree.map(lambda leaf: jnp.zeros((self.size, *leaf.shape), leaf.dtype), NOTHING)
 
+    def orders(self, number: int) -> Array:
+        """The order of rows in each epoch of a task, which is the same for all parts of it: drawn and kept once."""
+        if self._known_orders is None or self._known_orders[0] != number:
+            self._known_orders = number, self._orders(self.members, self.data, jnp.asarray(number))
+        return self._known_orders[1]
+
     def train(self, learner: Learner, totals: Totals, number: int, start: int, stop: int) -> tuple[Learner, Totals]:
         """Some blocks of a task."""
-        return self._train(learner, totals, self.members, self.data, *_numbers(number, start, stop))
+        return self._train(
+            learner, totals, self.orders(number), self.members, self.data, *_numbers(number, start, stop)
+        )
 
     def train_rest(self, learner: Learner, totals: Totals, number: int, start: int, stop: int):
         """The steps after the last block of a task."""
-        return self._train_rest(learner, totals, self.members, self.data, *_numbers(number, start, stop))
+        return self._train_rest(
+            learner, totals, self.orders(number), self.members, self.data, *_numbers(number, start, stop)
+        )
 
     def evaluate(self, learner: Learner, number: int) -> _evaluate.Evaluation:
         """What is measured after a task."""
@@ -82,7 +98,7 @@ class Programs:
 
     @staticmethod
     def _of_member(train: Callable) -> Callable:
-        return lambda learner, totals, own, data, *numbers: train(learner, totals, *own, data, *numbers)
+        return lambda learner, totals, orders, own, data, *numbers: train(learner, totals, orders, *own, data, *numbers)
 
     def _looking(self, look: Callable) -> Callable:
         return lambda learner, own, data, number: look(self.trainer, learner, own.keys, data, number)
