@@ -262,12 +262,13 @@ def test_when_no_checkpoint_can_be_read_the_metrics_stay(tmp_path):
         lines = str(raised.value).splitlines()
         assert str(tmp_path / "checkpoints") in lines[0]
         assert [line[:5] for line in lines[1:3]] == ["  2: ", "  1: "]
-        assert "delete that folder to start over" in lines[3]
+        assert "delete that folder to start over: the metrics, which are untouched, are then set aside" in lines[3]
     assert len(read_stream(tmp_path / "metrics.jsonl")) == 2
     shutil.rmtree(tmp_path / "checkpoints")
     with open_run(tmp_path, CONFIG) as run:
         assert run.restore(state(0)) is None
-    assert read_stream(tmp_path / "metrics.jsonl") == []
+    assert not (tmp_path / "metrics.jsonl").exists()
+    assert len(read_stream(tmp_path / "metrics.jsonl.1")) == 2
 
 
 def test_ctrl_c_comes_after_the_save(tmp_path, monkeypatch):
