@@ -19,7 +19,7 @@ def spectrum(
 
     Args:
         run: folder of a run, finished or going on.
-        task: numbers of tasks; the first, a middle and the last one by default.
+        task: numbers of tasks, counted from 1; the first, a middle and the last one by default.
         seed: which seed; the first by default.
         swept: which member of a sweep, such as weight_decay-0.001; the first by default.
         out: file for the figure; spectra.png in the folder of the run by default.
@@ -28,29 +28,34 @@ def spectrum(
     """
     from rich.console import Console
 
+    from ._errors import UsageError, usage_errors
     from .spectra.figure import draw_spectra
     from .spectra.reports import choose, find_reports, of_last_checkpoint, read_report
     from .spectra.table import as_table, legend
+    from .training.progress import elapsed
 
     if not run.is_dir():
-        raise ValueError(f"there is no folder {run}")
+        raise UsageError(f"there is no folder {run}")
     if not (run / "config.json").is_file():
-        raise ValueError(f"{run} is no run: a run is a folder with config.json, as `plastax run --out` makes them")
+        raise UsageError(f"{run} is no run: a run is a folder with config.json, as `plastax run --out` makes them")
     console = Console()
     tell = partial(console.print, markup=False, highlight=False)
+    choose, read_report = usage_errors()(choose), usage_errors()(read_report)
+    of_last_checkpoint = elapsed(console, "Curvature of the last checkpoint")(usage_errors()(of_last_checkpoint))
+    numbers = [number - 1 for number in task]  # Files count from 0.
     paths = find_reports(run)
     if paths:
-        reports = {place: read_report(paths[place]) for place in choose(paths, task, seed, swept)}
+        reports = {place: read_report(paths[place]) for place in choose(paths, numbers, seed, swept)}
         others = sorted({place.swept for place in paths} - {place.swept for place in reports})
         if others:
             tell(f"This run is a sweep; others to look at with --swept: {', '.join(others)}")
     else:
         tell(f"{run} has no reports (it was run without --diagnose-every): its last checkpoint is looked at instead.")
         reports = of_last_checkpoint(run, seed, swept, data_dir, tell)
-        reports = {place: reports[place] for place in choose(reports, task, None, None)}
+        reports = {place: reports[place] for place in choose(reports, numbers, None, None)}
     out = run / "spectra.png" if out is None else out
     console.print(as_table(reports))
     tell(legend(reports))
     first = next(iter(reports))
     draw_spectra(reports, out, f"{run.name}, seed {first.seed}" + (f", {first.swept}" if first.swept else ""))
-    tell(f"Figure: {out}")
+    tell(f"Figure: {out}", soft_wrap=True)
