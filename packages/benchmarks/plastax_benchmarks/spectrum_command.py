@@ -34,14 +34,14 @@ def spectrum(
     from .spectra.table import as_table, legend
     from .training.progress import elapsed
 
+    choose, read_report = usage_errors()(choose), usage_errors()(read_report)
+    of_last_checkpoint = elapsed(Console(), "Curvature of the last checkpoint")(usage_errors()(of_last_checkpoint))
     if not run.is_dir():
         raise UsageError(f"there is no folder {run}")
     if not (run / "config.json").is_file():
         raise UsageError(f"{run} is no run: a run is a folder with config.json, as `plastax run --out` makes them")
     console = Console()
     tell = partial(console.print, markup=False, highlight=False)
-    choose, read_report = usage_errors()(choose), usage_errors()(read_report)
-    of_last_checkpoint = elapsed(console, "Curvature of the last checkpoint")(usage_errors()(of_last_checkpoint))
     numbers = [number - 1 for number in task]  # Files count from 0.
     paths = find_reports(run)
     if paths:
