@@ -12,7 +12,7 @@ from ._errors import UsageError, did_you_mean
 
 COMMANDS = {
     "demo": ("four methods on permuted digits, without a download: who stays able to learn?", "demo_command"),
-    "run": ("train a method on a problem, or go on with a run that was stopped", "run_command"),
+    "run": ("train a method on a problem, or resume a run that was stopped", "run_command"),
     "report": ("tables and a figure from runs", "report_command"),
     "spectrum": ("curvature of a run's networks at task switches", "spectrum_command"),
     "play": ("watch the ant of a run, in a browser", "play_command"),
@@ -24,7 +24,7 @@ COMMANDS = {
 
 BENCHES = {
     "effective-rank": "our closed form against autodiff through an SVD",
-    "interval": "what an effective-rank step every so many steps costs in a vmapped training",
+    "interval": "the cost of an effective-rank step every N steps in a vmapped training",
     "sketch": "bounds of the effective rank from sketches, beside the truth",
     "kernels": "Triton and XLA paths of the hot operations",
     "lanczos": "our Lanczos against matfree and an eager loop",
@@ -45,7 +45,7 @@ def demo_command(arguments: list[str]) -> None:
         """Train four methods on permuted digits, without a download, and show who stays able to learn.
 
         Args:
-            out: folder for `demo.png`, `summary.json` and the four runs. The same command again goes on with them.
+            out: folder for `demo.png`, `summary.json` and the four runs. The same command again resumes them.
             tasks: number of tasks, at least 10.
             seeds: number of seeds, trained side by side.
 

@@ -15,15 +15,15 @@ def spectrum(
 ) -> None:
     """Draw spectra of the Hessian and of the Gauss-Newton matrix at task switches, and print what they say.
 
-    A run that was made with --diagnose-every has written them down; of others, the last checkpoint is looked at.
+    A run that was made with --diagnose-every has written them down; of others, the last checkpoint is measured.
 
     Args:
-        run: folder of a run, finished or going on.
+        run: folder of a run, finished or still running.
         task: numbers of tasks, counted from 1; the first, a middle and the last one by default.
         seed: which seed; the first by default.
         swept: which member of a sweep, such as weight_decay-0.001; the first by default.
         out: file for the figure; spectra.png in the folder of the run by default.
-        data_dir: folder with data sets, if a checkpoint is to be looked at.
+        data_dir: folder with data sets, if a checkpoint is to be measured.
 
     """
     from rich.console import Console
@@ -50,7 +50,7 @@ def spectrum(
         if others:
             tell(f"This run is a sweep; others to look at with --swept: {', '.join(others)}")
     else:
-        tell(f"{run} has no reports (it was run without --diagnose-every): its last checkpoint is looked at instead.")
+        tell(f"{run} has no reports (it was run without --diagnose-every): its last checkpoint is measured instead.")
         reports = of_last_checkpoint(run, seed, swept, data_dir, tell)
         reports = {place: reports[place] for place in choose(reports, numbers, None, None)}
     out = run / "spectra.png" if out is None else out
