@@ -3,11 +3,12 @@
 import json
 import re
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 from plastax_benchmarks import cli
-from plastax_benchmarks.speed import methods, resume, scan
+from plastax_benchmarks.speed import methods, resume, scan, timing
 
 
 def bench(monkeypatch, capsys, *arguments):
@@ -31,6 +32,16 @@ def test_methods_are_compared_with_plain_scans(monkeypatch, capsys):
     assert of_plain == pytest.approx(steps_per_second / row(text, methods.PLAIN)[0], rel=0.02, abs=0.006)
     assert len(row(text, "er")) == 3  # Beside the effective rank by SVD, too.
     assert "finite" not in text
+
+
+def test_a_benchmark_shows_life(monkeypatch, capsys):
+    """The first line at once, then one after every half minute: here each look at the clock is 11 s later."""
+    times = iter(range(0, 10_000, 11))
+    monkeypatch.setattr(timing, "time", SimpleNamespace(monotonic=lambda: next(times)))
+    tell = timing.Tell()
+    for number in range(6):
+        tell(f"round {number}")
+    assert capsys.readouterr().err.splitlines() == ["plastax bench: round 0", "plastax bench: round 3"]
 
 
 @pytest.mark.parametrize("steps", [0, 50, 150])

@@ -11,6 +11,7 @@ import numpy as np
 import plastax_diagnostics as pd
 
 from .parser import bench_parser
+from .timing import Tell
 
 
 WIDTHS = (10, 20, 12, 5)
@@ -45,10 +46,10 @@ def network(params, inputs):
 def coverage(operator, truth, *, orders, shares, keys):
     """A row for each order and threshold: truth, share of brackets that hold it, their mean width, and so on."""
     largest = max(abs(node) for node in truth.extremes[:2])
-    found = {
-        order: [pd.spectrum(operator, jax.random.key(key), order=order, exact=False) for key in range(keys)]
-        for order in orders
-    }
+    found, tell = {}, Tell()
+    for order in orders:
+        tell(f"order {order}")
+        found[order] = [pd.spectrum(operator, jax.random.key(key), order=order, exact=False) for key in range(keys)]
     rows = []
     for order, spectra in found.items():
         for share in shares:
