@@ -60,8 +60,8 @@ def bar_or_lines(
 
 
 def _moves(console: Console) -> bool:
-    """Whether a bar can move there: not in a pipe or file."""
-    return console.is_interactive or console.is_jupyter
+    """Whether a bar can move there: not in a pipe or a file."""
+    return (console.is_interactive or console.is_jupyter) and not console.quiet
 
 
 @contextlib.contextmanager
