@@ -46,8 +46,7 @@ class Programs:
         self._init = jax.jit(jax.vmap(partial(ppo.init, config, environment, optimizer_of, recipe.layer_norm)))
         schedules = jnp.asarray([config.schedule(seed) for seed in self.seeds], jnp.int32)
         window = jax.vmap(partial(ppo.window, config, environment, optimizer_of, at_change))
-        compiled = jax.jit(window, donate_argnums=0)
-        self.window = lambda learner: compiled(learner, schedules)
+        self.window = jax.jit(lambda learner: window(learner, schedules), donate_argnums=0)
 
         def rows_at(learner: ppo.Learner, friction, key):
             frictions = jnp.full(config.num_steps, friction, jnp.float32)
