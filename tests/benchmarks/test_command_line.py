@@ -1,9 +1,11 @@
 """The command line: what it lists, how it reads settings, and its words for mistakes."""
 
+import errno
 import os
 import re
 import subprocess
 import sys
+from unittest.mock import Mock
 
 import pytest
 
@@ -182,6 +184,21 @@ def test_errors_of_a_program_keep_their_traceback(error, tmp_path, monkeypatch):
         assert (tmp_path / "run" / "run.png").exists()
 
 
+def test_errors_of_the_disk_get_a_sentence_where_there_is_one(monkeypatch):
+    full, sentence = OSError(errno.ENOSPC, "No space left on device"), OSError("run.png could not be written")
+    sentence.__cause__ = full
+    for error, words in (
+        (full, r"No space left on device\). Metrics and checkpoints are intact"),
+        (sentence, "run.png"),
+    ):
+        monkeypatch.setattr(cli, "problems_command", Mock(side_effect=error))
+        with pytest.raises(SystemExit, match=words):
+            plastax("problems", monkeypatch=monkeypatch)
+    monkeypatch.setattr(cli, "problems_command", Mock(side_effect=OSError(errno.EIO, "Input/output error")))
+    with pytest.raises(OSError, match="Input/output"):
+        plastax("problems", monkeypatch=monkeypatch)
+
+
 def test_a_full_disk_is_a_sentence(tmp_path):
     # The limit on the size of files acts like a full disk; metrics and checkpoints of so small a run fit in.
     program = """if True:
@@ -206,7 +223,7 @@ def test_a_full_disk_is_a_sentence(tmp_path):
     stops = [line for line in result.stderr.splitlines() if line.startswith("stopped:")]
     assert len(stops) == 3
     assert all("File too large" in line for line in stops)
-    assert "Metrics and checkpoints are intact: free some space and run the same command again" in stops[0]
+    assert all("free some space" in line for line in stops[:2])
     assert "finished. 2 tasks are done: nothing is left to train." in result.stdout  # The second time.
     assert len(read_stream(run / "metrics.jsonl")) == 2
 

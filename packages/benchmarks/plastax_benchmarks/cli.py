@@ -137,12 +137,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         hint = "" if "pip install" in str(error) else f': this needs an extra, pip install "plastax[{extra}]"'
         raise SystemExit(f"plastax {name}: {error}{hint}") from error
     except OSError as error:
-        if error.errno not in _DISK_FULL:
+        if (words := _in_words(error)) is None:
             raise
-        raise SystemExit(
-            f"plastax {name}: a file could not be written ({error.strerror}). Metrics and checkpoints are intact: free "
-            "some space and run the same command again"
-        ) from error
+        raise SystemExit(f"plastax {name}: {words}") from error
     except Exception as error:
         if not isinstance(error, _errors_for_users()):
             raise
@@ -166,6 +163,17 @@ def _errors_for_users() -> tuple[type[Exception], ...]:
     from .runs import RunError
 
     return (UsageError, RunError)
+
+
+def _in_words(error: OSError) -> str | None:
+    """A full disk as a sentence; `None` for other errors, which keep their traceback."""
+    if error.errno in _DISK_FULL:
+        return (
+            f"a file could not be written ({error.strerror}). Metrics and checkpoints are intact: free some space and "
+            "run the same command again"
+        )
+    # Who writes a file may have put the sentence there already.
+    return str(error) if error.errno is None and isinstance(error.__cause__, OSError) else None
 
 
 def _version() -> str:
