@@ -18,7 +18,7 @@ def spectrum(
     A run that was made with --diagnose-every has written them down; of others, the last checkpoint is measured.
 
     Args:
-        run: folder of a run, finished or still running.
+        run: folder of a run, finished or going on.
         task: numbers of tasks, counted from 1; the first, a middle and the last one by default.
         seed: which seed; the first by default.
         swept: which member of a sweep, such as weight_decay-0.001; the first by default.
@@ -50,7 +50,7 @@ def spectrum(
         if others:
             tell(f"This run is a sweep; others to look at with --swept: {', '.join(others)}")
     else:
-        tell(f"{run} has no reports (it was run without --diagnose-every): its last checkpoint is measured instead.")
+        tell(f"{run} has no reports (it was run without --diagnose-every): its last checkpoint is looked at instead.")
         reports = of_last_checkpoint(run, seed, swept, data_dir, tell)
         reports = {place: reports[place] for place in choose(reports, numbers, None, None)}
     out = run / "spectra.png" if out is None else out
