@@ -1,9 +1,11 @@
 """The demo: four runs, a table, a sentence and a figure."""
 
+import io
 import json
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from plastax_benchmarks import demo
 from plastax_benchmarks.presets import settings_for
@@ -28,6 +30,12 @@ def test_summary_table_sentence_and_figure(tmp_path):
     np.testing.assert_allclose(summary["methods"]["bp"]["epsilon_rank_last"]["mean"], 41.0)
     assert json.loads(json.dumps(summary)) == summary
     assert demo.table(summary).row_count == 2
+    shown = Console(file=io.StringIO(), width=80)
+    large = {"mean": 1234.56, "spread": 123.45}
+    ranks = {name: large for name in ("effective_rank", "epsilon_rank_first", "epsilon_rank_last")}
+    shown.print(demo.table(summary | {"methods": {"layernorm": summary["methods"]["bp"] | ranks}}))
+    assert "…" not in shown.file.getvalue()
+    assert "1234.6±123.5" in shown.file.getvalue()
     assert "changed by -0.222 with plain backprop" in demo.sentence(summary)
     assert "the best method at the end was l2_er" in demo.sentence(summary)
     demo.plot(results, tmp_path / "demo.png")

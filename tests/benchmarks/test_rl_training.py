@@ -24,10 +24,11 @@ from plastax_benchmarks.rl.curvature import ActorParameters, operators
 from plastax_benchmarks.rl.figure import figure
 from plastax_benchmarks.rl.friction import friction_after
 from plastax_benchmarks.rl.losses import Rows
+from plastax_benchmarks.rl.play import read_config
 from plastax_benchmarks.rl.presets import preset
 from plastax_benchmarks.rl.rollout import EpisodeSums
 from plastax_benchmarks.rl.training import Programs, lines, train
-from plastax_benchmarks.runs import RunError, read_stream
+from plastax_benchmarks.runs import RunError, RunStopped, read_stream
 
 
 HERE = Path(__file__).parent
@@ -106,6 +107,45 @@ def test_a_killed_run_ends_with_the_same_numbers(whole, programs, tmp_path):
         assert (tmp_path / "run" / name).read_bytes() == (whole / name).read_bytes(), name
 
 
+def test_the_window_of_the_effective_rank_restarts_with_the_update_after_a_change(programs):
+    """Changes at steps 200 and 400; an update has 64 steps and 8 minibatches, a window two updates."""
+    learner, counts = programs.init(), []
+    for _ in range(4):
+        learner, _ = programs.window(learner)
+        kept = lambda node: hasattr(node, "batches")  # noqa: E731
+        (window,) = [node for node in jax.tree.leaves(learner.optimizer, is_leaf=kept) if kept(node)]
+        counts.append(window.count.tolist())
+    # The updates that begin at steps 256 and 448 are the first whose rollouts have seen the new friction alone.
+    assert counts == [[16, 16], [32, 32], [16, 16], [8, 8]]
+
+
+def test_seeds_may_have_frictions_of_their_own(tmp_path):
+    config = preset("paper", "bp", **TINY | {"own_frictions": True, "friction_seed": 3}, out=tmp_path)
+    train(config, Programs(config, Sledge()), quiet=True)
+    rows = read_stream(tmp_path / "metrics.jsonl")
+    for seed in (0, 1):
+        expected = friction_after(3 + seed, jnp.array([0, 1, 1, 2]))
+        np.testing.assert_allclose([row["friction"] for row in rows if row["seed"] == seed], expected, rtol=1e-6)
+    assert read_config(tmp_path) == replace(config, out=tmp_path)
+    assert "own_frictions" not in preset("paper").as_json()
+
+
+def test_a_finished_run_says_so_and_is_not_made_shorter(whole, programs, capsys):
+    before = {path.name: path.read_bytes() for path in whole.glob("*.json*")}
+    train(replace(everything(whole), total_steps=256), programs)
+    assert "finished. 512 steps are done, more than the 256 asked for." in capsys.readouterr().out
+    assert {path.name: path.read_bytes() for path in whole.glob("*.json*")} == before
+
+
+def test_a_log_shows_life(programs, tmp_path, capsys):
+    train(replace(everything(tmp_path), compute_hessian_init=False, compute_hessian_end=False), programs)
+    seen = capsys.readouterr().out.splitlines()
+    assert seen[0] == "l2_er: step 0/512, compiling"
+    assert seen[1].startswith("l2_er: step 128/512, friction ")
+    assert "steps/s, 0:0" in seen[2]
+    assert any(line.startswith("l2_er: step 512/512, friction ") for line in seen)
+
+
 def test_a_finished_run_can_be_made_longer_but_not_another(whole, programs):
     with pytest.raises(RunError, match=r"lr: 0\.003 in the folder, 0\.1 now"):
         train(replace(everything(whole), lr=0.1), programs, quiet=True)
@@ -127,7 +167,7 @@ def test_a_loss_that_is_no_number_stops_the_run():
     broken[1, 1] = np.nan
     zeros = EpisodeSums(*np.zeros((5, 2), np.float32))
     seen = ppo.Window(ppo.Losses(values, broken, values), zeros, np.ones(2, np.float32), {}, {})
-    with pytest.raises(FloatingPointError, match="bp: value_loss is not finite at step 256, seed 8"):
+    with pytest.raises(RunStopped, match="bp: value_loss is not finite at step 256, seed 8"):
         lines(config, [7, 8], 1, seen)
     assert lines(config, [7, 8], 1, seen._replace(losses=ppo.Losses(values, values, values)))[0]["return"] is None
 

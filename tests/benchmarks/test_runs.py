@@ -120,11 +120,16 @@ def test_streams_go_back_to_the_checkpoint(tmp_path):
 def test_without_a_checkpoint_the_run_starts_over(tmp_path):
     with open_run(tmp_path, CONFIG) as run:
         run.append("metrics", [{"task": 0}])
-    with open_run(tmp_path, CONFIG) as run:
-        assert run.restore({"a": jnp.zeros(2)}) is None
-        assert (tmp_path / "metrics.jsonl").read_bytes() == b""
-        run.append("metrics", [{"task": 0}])
-    assert read_stream(tmp_path / "metrics.jsonl") == [{"task": 0}]
+    for number in (1, 2):
+        told: list[str] = []
+        with open_run(tmp_path, CONFIG, tell=told.append) as run:
+            assert run.restore({"a": jnp.zeros(2)}) is None
+            assert not (tmp_path / "metrics.jsonl").exists()
+            run.append("metrics", [{"task": 0}, {"task": number}])
+        assert f"set aside (metrics.jsonl.{number}), and it starts over" in told[0]
+    assert read_stream(tmp_path / "metrics.jsonl") == [{"task": 0}, {"task": 2}]
+    assert read_stream(tmp_path / "metrics.jsonl.1") == [{"task": 0}]
+    assert read_stream(tmp_path / "metrics.jsonl.2") == [{"task": 0}, {"task": 1}]
 
 
 def test_lost_lines_are_noticed(tmp_path):
@@ -173,8 +178,8 @@ class Model:
 
 def test_other_settings_are_refused_with_their_names(tmp_path):
     config = {"out": tmp_path, "model": Model(5, (1, 2)), "rate": np.float32(0.5), "num_tasks": 3}
-    with open_run(tmp_path, config):
-        pass
+    with open_run(tmp_path, config) as run:
+        run.append("metrics", [{"task": 0}])
     as_json = {"out": str(tmp_path), "model": {"width": 5, "sizes": [1, 2]}, "rate": 0.5, "num_tasks": 3}
     assert json.loads((tmp_path / "config.json").read_text()) == as_json
     with open_run(tmp_path, as_json):
@@ -190,10 +195,42 @@ def test_other_settings_are_refused_with_their_names(tmp_path):
     ]
     assert "--out" in lines[-1]
     assert json.loads((tmp_path / "config.json").read_text()) == as_json
-    with open_run(tmp_path, {**config, "num_tasks": 4}):  # The refused attempt has given the lock back.
+    with open_run(tmp_path, {**config, "num_tasks": 4}) as run:  # The refused attempt has given the lock back.
+        assert run.restore(()) is None
+        # Not before the run goes on: it may turn out that there is nothing left to do.
+        assert json.loads((tmp_path / "config.json").read_text())["num_tasks"] == 3
+        run.append("metrics", [{"task": 1}])
         assert json.loads((tmp_path / "config.json").read_text())["num_tasks"] == 4
     with open_run(tmp_path, {**config, "model": Model(6, (1, 2))}, may_change=("num_tasks", "model.width")):
         pass
+
+
+def test_a_folder_in_which_nothing_was_saved_is_taken_over(tmp_path):
+    for stream in ("metrics.jsonl", "timing.jsonl"):
+        other = {**CONFIG, "method": stream}
+        with open_run(tmp_path, {**CONFIG, "method": "wrong"}) as run:
+            pass
+        (tmp_path / "metrics.jsonl").touch()
+        (tmp_path / "checkpoints").mkdir(exist_ok=True)
+        told: list[str] = []
+        environment = json.loads((tmp_path / "environment.json").read_text())
+        (tmp_path / "environment.json").write_text(json.dumps({**environment, "jax": "0.0.1"}))
+        with open_run(tmp_path, other, tell=told.append):
+            assert json.loads((tmp_path / "config.json").read_text()) == other
+            assert json.loads((tmp_path / "environment.json").read_text()) == environment
+            with pytest.raises(RunError, match="in use by"):  # It was taken over under the lock.
+                open_run(tmp_path, CONFIG)
+        assert told == []
+    saves = {
+        "metrics": lambda run: run.append("metrics", [{"task": 0}]),
+        "checkpoint": lambda run: run.save(0, ()),
+        "file": lambda run: run.write("reports/task.json", "{}"),
+    }
+    for name, save in saves.items():
+        with open_run(tmp_path / name, CONFIG) as run:
+            save(run)
+        with pytest.raises(RunError, match="belongs to a run with other settings"):
+            open_run(tmp_path / name, {**CONFIG, "method": "l2"})
 
 
 def test_settings_that_are_no_json_are_refused(tmp_path):
@@ -224,8 +261,8 @@ def test_a_broken_config_is_named(tmp_path, content):
 
 def test_another_environment_is_told_once_and_kept(tmp_path):
     told: list[str] = []
-    with open_run(tmp_path, CONFIG, tell=told.append):
-        pass
+    with open_run(tmp_path, CONFIG, tell=told.append) as run:
+        run.append("metrics", [{"task": 0}])
     path = tmp_path / "environment.json"
     first = json.loads(path.read_text())
     assert first["jax"] == jax.__version__

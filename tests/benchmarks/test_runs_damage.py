@@ -41,13 +41,14 @@ def checkpoint_names(folder):
 
 def test_a_second_process_is_kept_out_until_the_first_is_killed(tmp_path):
     holder = """
-        import sys, time
+        import sys
         from plastax_benchmarks.runs import open_run
         run = open_run(sys.argv[1], {"num_tasks": 3})
         print("ready", flush=True)
-        time.sleep(60)
+        sys.stdin.read()  # Until the test ends.
     """
-    with subprocess.Popen(script(holder, tmp_path), stdout=subprocess.PIPE, text=True) as process:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(script(holder, tmp_path), stdin=pipe, stdout=pipe, text=True) as process:
         try:
             assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"
@@ -95,7 +96,7 @@ def test_a_disk_that_takes_only_a_part_stops_the_run_with_all_before_intact(tmp_
         run.append("metrics", [{"task": 1}])  # There is space again.
         run.save(3, noise + 2)
     """
-    result = subprocess.run(script(writer, tmp_path), capture_output=True, text=True, timeout=60)
+    result = subprocess.run(script(writer, tmp_path), capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     assert "Traceback" not in result.stderr
     lines = dict(line.split(" | ") for line in result.stdout.splitlines() if " | " in line)
@@ -123,59 +124,68 @@ KILLED_WRITER = """
     import os, random, signal, sys, time
     from pathlib import Path
     import jax, orbax.checkpoint  # Before the forks, which then start at once.
-    from plastax_benchmarks.runs import open_run, read_stream
+    from plastax_benchmarks.runs import _checkpoints, open_run, read_stream
     sys.path.insert(0, sys.argv[2])
     from test_runs_damage import assert_belongs, state
 
     folder = Path(sys.argv[1])
 
-    def go_on(told):
+    def die(*_):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def go_on(told, within_save):
         with open_run(folder, {"num_tasks": 3}) as run:
             assert not list(folder.rglob(".tmp-*")), "leftovers"
-            step, tree = run.restore(state(0)) or (0, state(0))
+            first, tree = run.restore(state(0)) or (0, state(0))
+            step = first
             assert_belongs(tree, step)
             assert [row["step"] for row in read_stream(folder / "metrics.jsonl")] == sorted([*range(step)] * 2)
-            os.write(told, b"%d " % step)
             while True:
                 run.append("metrics", [{"step": step, "text": "x" * 3000}] * 2)
                 run.append("timing", [{"step": step}])
                 step += 1
+                if within_save and step == first + 2:
+                    _checkpoints.flush_tree = die
                 run.save(step, state(step))
+                os.write(told, b"saved ")
 
     random.seed(0)
     leftovers = 0
     (folder / "metrics.jsonl").touch()
     (folder / "config.json").write_text('{"num_tasks": 3}')
     for attempt in range(6):
+        # Half of the children die in the middle of a save, whatever the machine does; the others at some moment.
+        within_save = attempt % 2 == 0
         read, write = os.pipe()
         child = os.fork()
         if child == 0:
             try:
-                go_on(write)
+                go_on(write, within_save)
             finally:
                 os._exit(1)
         os.close(write)
-        started = os.read(read, 100)
-        time.sleep(random.uniform(0.0, 0.35))
-        os.kill(child, signal.SIGKILL)
+        saved = os.read(read, 6)
+        if not within_save:
+            time.sleep(random.uniform(0.0, 0.35))
+            os.kill(child, signal.SIGKILL)
         status = os.waitpid(child, 0)[1]
-        assert os.WIFSIGNALED(status) and started, (attempt, status, started)
+        os.close(read)
+        assert os.WIFSIGNALED(status) and saved, (attempt, status, saved)
         leftovers += bool(list(folder.rglob(".tmp-*")))
-        print("began at step", started.decode(), flush=True)
     print("killed within a save:", leftovers)
 """
 
 
 def test_killed_at_random_moments_it_goes_on_with_what_belongs_together(tmp_path):
     command = script(KILLED_WRITER, tmp_path, Path(__file__).parent)
-    result = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    result = subprocess.run(command, capture_output=True, text=True)
     assert result.returncode == 0, result.stdout + result.stderr
     killed_within = int(result.stdout.splitlines()[-1].split(":")[1])
-    assert killed_within >= 1, result.stdout
+    assert killed_within >= 3, result.stdout
     with open_run(tmp_path, CONFIG) as run:
         found = run.restore(state(0))
     assert found is not None
-    assert found[0] >= 5
+    assert found[0] >= 6  # Each child has saved at least once.
     assert_belongs(found[1], found[0])
     assert [row["step"] for row in read_stream(tmp_path / "timing.jsonl")] == [*range(found[0])]
 
@@ -252,12 +262,13 @@ def test_when_no_checkpoint_can_be_read_the_metrics_stay(tmp_path):
         lines = str(raised.value).splitlines()
         assert str(tmp_path / "checkpoints") in lines[0]
         assert [line[:5] for line in lines[1:3]] == ["  2: ", "  1: "]
-        assert "delete that folder to start over" in lines[3]
+        assert "delete that folder to start over: the metrics, which are untouched, are then set aside" in lines[3]
     assert len(read_stream(tmp_path / "metrics.jsonl")) == 2
     shutil.rmtree(tmp_path / "checkpoints")
     with open_run(tmp_path, CONFIG) as run:
         assert run.restore(state(0)) is None
-    assert read_stream(tmp_path / "metrics.jsonl") == []
+    assert not (tmp_path / "metrics.jsonl").exists()
+    assert len(read_stream(tmp_path / "metrics.jsonl.1")) == 2
 
 
 def test_ctrl_c_comes_after_the_save(tmp_path, monkeypatch):

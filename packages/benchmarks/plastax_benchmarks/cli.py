@@ -1,14 +1,18 @@
 """The command line. Heavy imports stand inside the commands, so that `plastax --help` answers at once."""
 
+import errno
 import importlib
+import importlib.metadata
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+
+from ._errors import UsageError, did_you_mean
 
 
 COMMANDS = {
     "demo": ("four methods on permuted digits, without a download: who stays able to learn?", "demo_command"),
-    "run": ("train a method on a problem, or go on with a run that was stopped", "run_command"),
+    "run": ("train a method on a problem, or resume a run that was stopped", "run_command"),
     "report": ("tables and a figure from runs", "report_command"),
     "spectrum": ("curvature of a run's networks at task switches", "spectrum_command"),
     "play": ("watch the ant of a run, in a browser", "play_command"),
@@ -20,7 +24,7 @@ COMMANDS = {
 
 BENCHES = {
     "effective-rank": "our closed form against autodiff through an SVD",
-    "interval": "what an effective-rank step every so many steps costs in a vmapped training",
+    "interval": "the cost of an effective-rank step every N steps in a vmapped training",
     "sketch": "bounds of the effective rank from sketches, beside the truth",
     "kernels": "Triton and XLA paths of the hot operations",
     "lanczos": "our Lanczos against matfree and an eager loop",
@@ -41,7 +45,7 @@ def demo_command(arguments: list[str]) -> None:
         """Train four methods on permuted digits, without a download, and show who stays able to learn.
 
         Args:
-            out: folder for `demo.png`, `summary.json` and the four runs. The same command again goes on with them.
+            out: folder for `demo.png`, `summary.json` and the four runs. The same command again resumes them.
             tasks: number of tasks, at least 10.
             seeds: number of seeds, trained side by side.
 
@@ -111,27 +115,31 @@ def bench_command(arguments: list[str]) -> None:
     importlib.import_module(f".speed.{name.replace('-', '_')}", __package__).main(arguments[1:])
 
 
-def main() -> None:
-    """The entry point."""
-    name, *arguments = sys.argv[1:] or ["--help"]
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The entry point; by default with the arguments of the process."""
+    name, *rest = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    if name == "--version":
+        print(f"plastax {_version()}")
+        return
     if name not in COMMANDS:
         what = {known: words for known, (words, _) in COMMANDS.items()}
-        _list(
-            "Keep deep networks able to learn.\n\nusage: plastax COMMAND [--help] [options of that command]",
-            what,
-            name,
-            "command",
-        )
+        usage = "Keep deep networks able to learn.\n\nusage: plastax COMMAND [--help] [options of that command]"
+        _list(f"{usage}\n       plastax --version", what, name, "command")
         return
     try:
-        globals()[COMMANDS[name][1]](arguments)
+        globals()[COMMANDS[name][1]](rest)
     except KeyboardInterrupt:
         raise SystemExit(130) from None
     except ImportError as error:
         extra = _EXTRAS.get((error.name or "").split(".")[0])
         if extra is None:
             raise
-        raise SystemExit(f'{error}: this needs an extra, pip install "plastax[{extra}]"') from error
+        hint = "" if "pip install" in str(error) else f': this needs an extra, pip install "plastax[{extra}]"'
+        raise SystemExit(f"plastax {name}: {error}{hint}") from error
+    except OSError as error:
+        if (words := _in_words(error)) is None:
+            raise
+        raise SystemExit(f"plastax {name}: {words}") from error
     except Exception as error:
         if not isinstance(error, _errors_for_users()):
             raise
@@ -143,12 +151,36 @@ _EXTRAS = {"brax": "rl", "mujoco": "rl", "tensorflow_datasets": "tfds"} | dict.f
 )
 """Where packages come from that a light installation lacks."""
 
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""No space left, no quota left, a file larger than is allowed."""
+
+_HINTS = {"sweep": "`plastax run PROBLEM --sweep learning-rate=0.01,0.03` trains several values side by side. "}
+"""For commands that people expect."""
+
 
 def _errors_for_users() -> tuple[type[Exception], ...]:
     """Mistakes in what was asked for, or a run that had to stop: a sentence is enough, a traceback is not wanted."""
-    from .runs import RunError, RunStopped
+    from .runs import RunError
 
-    return (ValueError, FileNotFoundError, RunError, RunStopped)
+    return (UsageError, RunError)
+
+
+def _in_words(error: OSError) -> str | None:
+    """A full disk as a sentence; `None` for other errors, which keep their traceback."""
+    if error.errno in _DISK_FULL:
+        return (
+            f"a file could not be written ({error.strerror}). Metrics and checkpoints are intact: free some space and "
+            "run the same command again"
+        )
+    # Who writes a file may have put the sentence there already.
+    return str(error) if error.errno is None and isinstance(error.__cause__, OSError) else None
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("plastax")
+    except importlib.metadata.PackageNotFoundError:
+        return "(a checkout that is not installed)"
 
 
 def _call(function: Callable[..., object], name: str, arguments: list[str]) -> None:
@@ -158,11 +190,12 @@ def _call(function: Callable[..., object], name: str, arguments: list[str]) -> N
 
 
 def _list(usage: str, what: dict[str, str], name: str, kind: str) -> None:
-    """What there is to choose from; an error if something was asked for that is not there."""
+    """What there is to choose from; an error if something was asked for that does not exist."""
     width = 2 + max(map(len, what))
     print("\n".join([usage, "", *(f"  {known:{width}}{words}" for known, words in what.items())]))
     if name not in ("-h", "--help"):
-        raise SystemExit(f"\nthere is no {kind} {name!r}: choose one of these")
+        hint = _HINTS.get(name, "") or did_you_mean(name, what)
+        raise SystemExit(f"\nthere is no {kind} {name!r}: {hint}choose one of these")
 
 
 if __name__ == "__main__":

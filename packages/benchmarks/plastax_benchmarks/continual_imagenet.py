@@ -2,8 +2,8 @@
 
 import sys
 
-from .run_command import main
+from .cli import main
 
 
 if __name__ == "__main__":
-    main(["continual-imagenet", *sys.argv[1:]])
+    main(["run", "continual-imagenet", *sys.argv[1:]])

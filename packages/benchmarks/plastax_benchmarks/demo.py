@@ -1,5 +1,6 @@
 """The demo: four methods on permuted digits, with a table and a figure."""
 
+import io
 import json
 import math
 import time
@@ -11,8 +12,9 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from ._errors import UsageError
 from .presets import settings_for
-from .runs import read_stream
+from .runs import read_stream, write_atomic
 from .training.run import run
 
 
@@ -30,7 +32,7 @@ Curves = Mapping[str, np.ndarray]
 def run_demo(out: Path, tasks: int = 40, seeds: int = 3) -> dict[str, Any]:
     """Trains every method, writes `summary.json` and `demo.png` into `out`, prints a table, returns the summary."""
     if tasks < 2 * EDGE:
-        raise ValueError(f"--tasks must be at least {2 * EDGE}, so that first and last tasks differ, got {tasks}")
+        raise UsageError(f"--tasks must be at least {2 * EDGE}, so that first and last tasks differ, got {tasks}")
     console, begin, results = Console(), time.perf_counter(), {}
     for method in METHODS:
         settings = settings_for(
@@ -46,11 +48,11 @@ def run_demo(out: Path, tasks: int = 40, seeds: int = 3) -> dict[str, Any]:
         )
         results[method] = read_curves(run(settings, console=console))
     summary = summarise(results, seconds=time.perf_counter() - begin)
-    (out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
+    write_atomic(out / "summary.json", (json.dumps(summary, indent=2) + "\n").encode())
     console.print(table(summary))
-    console.print(sentence(summary))
+    console.print(sentence(summary), highlight=False)
     plot(results, out / "demo.png")
-    console.print(f"Figure: {out / 'demo.png'}   Numbers: {out / 'summary.json'}")
+    console.print(f"Figure: {out / 'demo.png'}   Numbers: {out / 'summary.json'}", highlight=False, soft_wrap=True)
     return summary
 
 
@@ -101,27 +103,28 @@ def summarise(results: Mapping[str, Curves], seconds: float) -> dict[str, Any]:
 
 
 _COLUMNS = {
-    "first_accuracy": (f"accuracy,\nfirst {EDGE}", 3),
-    "last_accuracy": (f"accuracy,\nlast {EDGE}", 3),
-    "dead_fraction": ("dead units,\nat the end", 2),
-    "effective_rank": ("effective rank,\nat the end", 1),
-    "epsilon_rank_first": ("epsilon-rank,\nfirst switch", 0),
-    "epsilon_rank_last": ("epsilon-rank,\nlast switch", 0),
+    "first_accuracy": (f"accuracy,\nfirst {EDGE}\ntasks", 3),
+    "last_accuracy": (f"accuracy,\nlast {EDGE}\ntasks", 3),
+    "dead_fraction": ("dead\nunits,\nat the end", 2),
+    "effective_rank": ("effective\nrank,\nat the end", 1),
+    "epsilon_rank_first": ("epsilon-\nrank, 1st\nswitch", 0),
+    "epsilon_rank_last": ("epsilon-\nrank, last\nswitch", 0),
 }
 
 
 def table(summary: Mapping[str, Any]) -> Table:
-    """The summary as a table: means and standard deviations over seeds."""
+    """The summary as a table: means and standard deviations over seeds. It fits into 80 columns."""
     tasks, seeds, seconds = summary["tasks"], summary["seeds"], summary["seconds"]
-    view = Table(title=f"Permuted digits, {tasks} tasks, {seeds} seeds, {seconds:.0f} s")
-    view.add_column("method")
-    for title, _ in _COLUMNS.values():
-        view.add_column(title, justify="right")
+    title = f"Permuted digits, {tasks} tasks, {seeds} seeds, {seconds:.0f} s"
+    view = Table(title=title, box=None, padding=(0, 1, 0, 0), pad_edge=False)
+    view.add_column("method", no_wrap=True)
+    for heading, _ in _COLUMNS.values():
+        view.add_column(heading, justify="right", no_wrap=True)
     for method, numbers in summary["methods"].items():
         cells = []
         for name, (_, digits) in _COLUMNS.items():
             mean, spread = numbers[name]["mean"], numbers[name]["spread"]
-            cells.append(f"{mean:.{digits}f}" + ("" if spread is None else f" ± {spread:.{digits}f}"))
+            cells.append(f"{mean:.{digits}f}" + ("" if spread is None else f"±{spread:.{digits}f}"))
         view.add_row(method, *cells)
     return view
 
@@ -160,5 +163,7 @@ def plot(results: Mapping[str, Curves], path: Path) -> None:
         axis.set_title(title)
         axis.spines[["top", "right"]].set_visible(False)
     axes[0].legend(frameon=False, loc="lower left")
-    figure.savefig(path, dpi=130)
+    image = io.BytesIO()
+    figure.savefig(image, format="png", dpi=130)
     plt.close(figure)
+    write_atomic(path, image.getvalue())

@@ -2,8 +2,8 @@
 
 import sys
 
-from .run_command import main
+from .cli import main
 
 
 if __name__ == "__main__":
-    main(["linearized-mnist", *sys.argv[1:]])
+    main(["run", "linearized-mnist", *sys.argv[1:]])

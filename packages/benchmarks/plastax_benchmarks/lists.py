@@ -3,10 +3,13 @@
 from rich.console import Console
 from rich.table import Table
 
+from ._errors import check_name, usage_errors
 from .methods.catalog import METHODS
 from .presets import PRESETS, settings_for
 from .presets.tables import DEFAULTS, SWEEPS, notes
 from .problems.catalog import PROBLEMS
+from .rl.presets import PAPER_NOTES, PRESETS as ANT_PRESETS
+from .run_command import ANT
 
 
 def list_methods(problem: str = "permuted-mnist", preset: str = "laptop") -> None:
@@ -17,42 +20,74 @@ def list_methods(problem: str = "permuted-mnist", preset: str = "laptop") -> Non
         preset: laptop or paper.
 
     """
-    table = Table(title=f"Methods; settings for {problem} at the {preset}'s scale", show_lines=True)
-    for name in ("method", "what it does", "settings", "reference"):
-        table.add_column(name)
+    with usage_errors():
+        check_name("problem", problem, [*PROBLEMS, ANT])
+        check_name("preset", preset, PRESETS)
+    values = _ant_values(preset) if problem == ANT else _values(problem, preset)
+    table = Table(title=f"Methods; settings for {problem}, preset {preset}", show_lines=True)
+    # Names that have to be typed are never cut or broken, however narrow the terminal is.
+    for name, typed in {"method": True, "what it does": False, "settings": True, "reference": False}.items():
+        table.add_column(name, no_wrap=typed)
+    for name, own in values.items():
+        lines = [f"{setting} {value:g}" for setting, value in own.items()]
+        table.add_row(name, METHODS[name].what, "\n".join(lines), METHODS[name].reference)
+    _print(table)
+    if preset == "paper":
+        for about, note in (PAPER_NOTES if problem == ANT else _notes(problem)).items():
+            _print(f"{about}: {note}")
+    if problem != ANT:
+        _print(f"{ANT} has methods and settings of its own: plastax methods --problem {ANT}")
+
+
+def _values(problem: str, preset: str) -> dict[str, dict[str, float]]:
+    """The settings of each method on a supervised problem."""
+    found = {}
     for name, method in METHODS.items():
         settings = settings_for(problem, preset, name)
-        own = ("learning_rate", *method.settings)
-        table.add_row(
-            name, method.what, "\n".join(f"{each} {getattr(settings, each):g}" for each in own), method.reference
-        )
-    Console().print(table)
-    if preset == "paper" and problem in SWEEPS:
-        for name in SWEEPS[problem]:
-            for setting, note in notes(problem, name).items():
-                Console().print(f"{name}, {setting}: {note}", markup=False, highlight=False)
-        for setting, note in notes(problem).items() if problem in DEFAULTS else ():
-            Console().print(f"{setting}: {note}", markup=False, highlight=False)
+        found[name] = {each: getattr(settings, each) for each in ("learning_rate", *method.settings)}
+    return found
+
+
+def _ant_values(preset: str) -> dict[str, dict[str, float]]:
+    """The settings of each method on the ant, under the ant's own names."""
+    config, best = ANT_PRESETS[preset]
+    return {method: {"lr": config.lr, **own} for method, own in best.items()}
+
+
+def _notes(problem: str) -> dict[str, str]:
+    """Notes on the paper's tables, for methods and for the problem's defaults."""
+    found = {
+        f"{method}, {setting}": note
+        for method in SWEEPS.get(problem, ())
+        for setting, note in notes(problem, method).items()
+    }
+    return found | (notes(problem) if problem in DEFAULTS else {})
 
 
 def list_problems() -> None:
     """All problems, with the sizes of their presets."""
     table = Table(title="Problems", show_lines=True)
-    for name in ("problem", "what it is", *PRESETS, "reference"):
-        table.add_column(name)
+    # As in the other table. A column for references would leave too little for the rest of 80 characters.
+    for name, typed in {"problem": True, "what it is": False, **dict.fromkeys(PRESETS, True)}.items():
+        table.add_column(name, no_wrap=typed)
     for name, problem in PROBLEMS.items():
         sizes = (_size(name, preset) for preset in PRESETS)
-        table.add_row(name, problem.what, *sizes, problem.reference)
-    table.add_row(
-        "slippery-ant",
-        "an ant that learns to run while the friction of the ground changes",
-        "brax spring",
-        "brax positional",
-        "Dohare et al. 2024",
-    )
-    Console().print(table)
+        table.add_row(name, f"{problem.what} ({problem.reference})", *sizes)
+    what = "an ant that learns to run while the friction of the ground changes (Dohare et al. 2024)"
+    table.add_row(ANT, what, *(_ant_size(preset) for preset in PRESETS))
+    _print(table)
 
 
 def _size(problem: str, preset: str) -> str:
     settings = settings_for(problem, preset, "bp")
-    return f"{settings.num_tasks} tasks\n{settings.network}, {settings.dataset}\n{settings.seeds} seeds"
+    return f"{settings.num_tasks} tasks\n{settings.network}\n{settings.dataset}\n{settings.seeds} seeds"
+
+
+def _ant_size(preset: str) -> str:
+    config = ANT_PRESETS[preset][0]
+    return f"{config.total_steps:,} steps\nppo\nbrax {config.backend}\n{config.seeds} seeds"
+
+
+def _print(content: Table | str) -> None:
+    # Sentences are left to the terminal to wrap, so that a command in them stays whole.
+    Console().print(content, markup=False, highlight=False, soft_wrap=isinstance(content, str))

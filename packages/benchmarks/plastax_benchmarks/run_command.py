@@ -5,7 +5,10 @@ from collections.abc import Sequence
 from types import NoneType, UnionType
 from typing import Annotated, Any, get_args
 
-from .methods.catalog import METHODS, settings_of_methods
+from ._effects import Choices, check_network, without_effect
+from ._errors import UsageError, check_name, usage_errors
+from ._flags import given_settings, value_of
+from .methods.catalog import METHODS
 from .presets import PRESETS, Settings, settings_for
 from .problems.catalog import PROBLEMS
 
@@ -13,7 +16,7 @@ from .problems.catalog import PROBLEMS
 USAGE = """\
 usage: plastax run PROBLEM [--method M] [--preset P] [--seeds N] [--out DIR] [other settings]
 
-Train a method on a stream of tasks, or go on with a run that was stopped: the same command again does that.
+Train a method on a stream of tasks. The same command again resumes a run that was stopped.
 
   plastax run permuted-mnist --method l2_er                      minutes on two cores, no download
   plastax run permuted-mnist --method bp --num-tasks 12          any setting can be replaced
@@ -23,6 +26,8 @@ Train a method on a stream of tasks, or go on with a run that was stopped: the s
 """
 
 ANT = "slippery-ant"
+
+Sweep = dict[str, tuple[float, ...]]
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -34,13 +39,17 @@ def main(arguments: Sequence[str]) -> None:
         print(f"presets: {', '.join(PRESETS)}")
         return
     problem, *rest = arguments
+    if problem.startswith("-"):
+        raise UsageError(
+            f"the problem comes first and without a flag, as in `plastax run permuted-mnist --method l2`; got {problem}"
+        )
+    check_name("problem", problem, [*PROBLEMS, ANT])
     if problem == ANT:
         from .rl.command import main as run_ant
 
         run_ant(rest)
         return
-    sweep, rest = _take_sweep(rest)
-    settings = parse(problem, rest)
+    settings, sweep = parse(problem, rest)
     from .report.figure import draw
     from .training.run import run
 
@@ -49,58 +58,72 @@ def main(arguments: Sequence[str]) -> None:
     print(f"{folder}: metrics.jsonl, run.png; `plastax report {folder}` shows tables")
 
 
-def parse(problem: str, arguments: Sequence[str]) -> Settings:
-    """Settings from the command line."""
+def parse(problem: str, arguments: Sequence[str]) -> tuple[Settings, Sweep]:
+    """Settings, and what is swept, from the command line."""
     import tyro
 
-    preset, rest = _take("--preset", list(arguments), "laptop")
-    method, rest = _take("--method", rest, "l2_er")
-    default = settings_for(problem, preset, method)
-    # Settings of other methods would have no effect: they are neither shown nor taken.
-    hidden = {"problem", "method", "preset"} | (settings_of_methods() - set(METHODS[method].settings))
-    fields = [
-        (each.name, _shown_type(each, default), dataclasses.field(default=getattr(default, each.name)))
-        for each in dataclasses.fields(Settings)
-        if each.name not in hidden
-    ]
+    with usage_errors():
+        preset = value_of("--preset", arguments, "laptop")
+        method = value_of("--method", arguments, "l2_er")
+        check_name("preset", preset, PRESETS)
+        check_name("method", method, METHODS)
+        default = settings_for(problem, preset, method)
+        network = value_of("--network", arguments, default.network)
+        optimizer = value_of("--optimizer", arguments, default.optimizer)
+        choices = Choices(problem, method, network, optimizer)
+        check_network(choices)
+        unused = without_effect(choices)
+        for flag, name in given_settings(arguments):
+            if name in unused:
+                raise UsageError(f"{flag} has no effect {unused[name]}")
+        shown = _shown(default, hidden={"problem", *unused})
+        given = tyro.cli(shown, prog=f"plastax run {problem}", args=list(arguments))
+        values = {name: value for name, value in vars(given).items() if name != "sweep"}
+        return dataclasses.replace(default, **values), _read_sweep(given.sweep)
+
+
+def _shown(default: Settings, hidden: set[str]) -> type:
+    """A class with all that can be given on the command line, for tyro."""
+    import tyro
+
+    problem, method = PROBLEMS[default.problem], METHODS[default.method]
+    names = {"method": METHODS, "preset": PRESETS}
+    fields: list[tuple[str, Any, Any]] = []
+    for each in dataclasses.fields(Settings):
+        if each.name not in hidden:
+            value, help = getattr(default, each.name), each.metadata["help"]
+            kind = Annotated[_type(each, value), tyro.conf.arg(help=help)]
+            if each.name in names:
+                kind = Annotated[str, tyro.conf.arg(help=f"{help} {', '.join(names[each.name])}.", metavar="NAME")]
+            fields.append((each.name, kind, dataclasses.field(default=value)))
+    help = "Values of a setting that are trained side by side, as in learning-rate=0.01,0.03."
+    kind = Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(help=help, metavar="SETTING=A,B,...")]
+    fields.append(("sweep", kind, dataclasses.field(default=())))
     shown = dataclasses.make_dataclass("Run", fields, frozen=True)
-    shown.__doc__ = f"{PROBLEMS[problem].what}; {METHODS[method].what}.".capitalize()
-    given = tyro.cli(shown, prog=f"plastax run {problem} --method {method} --preset {preset}", args=rest)
-    return dataclasses.replace(default, **{name: getattr(given, name) for name, _, _ in fields})
+    shown.__doc__ = (
+        f"{problem.what}; {method.what}.".capitalize()
+        + f" The defaults are those of preset {default.preset} for method {default.method}."
+    )
+    return shown
 
 
-def _shown_type(field: dataclasses.Field, default: Settings) -> Any:
-    """A setting's type with its meaning. What has a value cannot be taken away."""
-    import tyro
-
+def _type(field: dataclasses.Field, value: Any) -> Any:
+    """A setting's type. What has a value cannot be taken away."""
     kind: Any = field.type
-    if isinstance(kind, UnionType) and getattr(default, field.name) is not None:
+    if isinstance(kind, UnionType) and value is not None:
         kind = next(each for each in get_args(kind) if each is not NoneType)
-    return Annotated[kind, tyro.conf.arg(help=field.metadata["help"])]
+    return kind
 
 
-def _take(flag: str, arguments: list[str], default: str) -> tuple[str, list[str]]:
-    """The value of a flag, and the other arguments."""
-    for i, argument in enumerate(arguments):
-        if argument.startswith(f"{flag}="):
-            return argument.partition("=")[2], arguments[:i] + arguments[i + 1 :]
-        if argument == flag:
-            if i + 1 == len(arguments):
-                raise ValueError(f"{flag} needs a value")
-            return arguments[i + 1], arguments[:i] + arguments[i + 2 :]
-    return default, arguments
-
-
-def _take_sweep(arguments: list[str]) -> tuple[dict[str, tuple[float, ...]], list[str]]:
-    """All `--sweep name=a,b,c`, and the other arguments."""
-    sweep = {}
-    while any(argument == "--sweep" or argument.startswith("--sweep=") for argument in arguments):
-        text, arguments = _take("--sweep", arguments, "")
+def _read_sweep(texts: Sequence[str]) -> Sweep:
+    """From `name=a,b,c` to values by name."""
+    sweep: Sweep = {}
+    for text in texts:
         name, _, values = text.partition("=")
         try:
             sweep[name.replace("-", "_")] = tuple(float(value) for value in values.split(","))
         except ValueError:
-            raise ValueError(
+            raise UsageError(
                 f"--sweep takes a setting and numbers, as in learning-rate=0.01,0.03; got {text!r}"
             ) from None
-    return sweep, arguments
+    return sweep

@@ -2,8 +2,8 @@
 
 import sys
 
-from .run_command import main
+from .cli import main
 
 
 if __name__ == "__main__":
-    main(["slippery-ant", *sys.argv[1:]])
+    main(["run", "slippery-ant", *sys.argv[1:]])

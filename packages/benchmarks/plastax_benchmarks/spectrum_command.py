@@ -15,7 +15,7 @@ def spectrum(
 ) -> None:
     """Draw spectra of the Hessian and of the Gauss-Newton matrix at task switches, and print what they say.
 
-    A run that was made with --diagnose-every has written them down; of others, the last checkpoint is looked at.
+    A run that was made with --diagnose-every has written them down; of others, the last checkpoint is measured.
 
     Args:
         run: folder of a run, finished or going on.
@@ -23,19 +23,23 @@ def spectrum(
         seed: which seed; the first by default.
         swept: which member of a sweep, such as weight_decay-0.001; the first by default.
         out: file for the figure; spectra.png in the folder of the run by default.
-        data_dir: folder with data sets, if a checkpoint is to be looked at.
+        data_dir: folder with data sets, if a checkpoint is to be measured.
 
     """
     from rich.console import Console
 
+    from ._errors import UsageError, usage_errors
     from .spectra.figure import draw_spectra
     from .spectra.reports import choose, find_reports, of_last_checkpoint, read_report
     from .spectra.table import as_table, legend
+    from .training.progress import elapsed
 
+    choose, read_report = usage_errors()(choose), usage_errors()(read_report)
+    of_last_checkpoint = elapsed(Console(), "Curvature of the last checkpoint")(usage_errors()(of_last_checkpoint))
     if not run.is_dir():
-        raise ValueError(f"there is no folder {run}")
+        raise UsageError(f"there is no folder {run}")
     if not (run / "config.json").is_file():
-        raise ValueError(f"{run} is no run: a run is a folder with config.json, as `plastax run --out` makes them")
+        raise UsageError(f"{run} is no run: a run is a folder with config.json, as `plastax run --out` makes them")
     console = Console()
     tell = partial(console.print, markup=False, highlight=False)
     numbers = [number - 1 for number in task]  # Files count from 0.
@@ -54,4 +58,4 @@ def spectrum(
     tell(legend(reports))
     first = next(iter(reports))
     draw_spectra(reports, out, f"{run.name}, seed {first.seed}" + (f", {first.swept}" if first.swept else ""))
-    tell(f"Figure: {out}")
+    tell(f"Figure: {out}", soft_wrap=True)

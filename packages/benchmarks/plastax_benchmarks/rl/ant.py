@@ -48,7 +48,8 @@ class Ant:
             try:
                 from brax.envs.ant import Ant as BraxAnt
             except ImportError as error:
-                raise ImportError('the ant needs brax and mujoco: pip install "plastax[rl]"') from error
+                needs = 'the ant needs brax and mujoco: pip install "plastax[rl]"'
+                raise ImportError(needs, name="brax") from error
             self.simulator: Any = BraxAnt(backend=backend)
 
     def reset(self, key: PRNGKeyArray, friction: Float[Array, ""]) -> State:

@@ -3,34 +3,33 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from .._errors import check_name, usage_errors
+from .._flags import value_of
 from .config import AntConfig
-from .presets import PRESETS
+from .presets import PRESETS, fill_in
 
 
 def parse(arguments: Sequence[str]) -> AntConfig:
     """The configuration that a command line asks for. `--preset` is read first: it gives all other defaults."""
     import tyro
 
-    rest, name = list(arguments), "laptop"
-    for place, word in enumerate(rest):
-        if word == "--preset" and place + 1 < len(rest):
-            name, rest = rest[place + 1], rest[:place] + rest[place + 2 :]
-            break
-        if word.startswith("--preset="):
-            name, rest = word.partition("=")[2], rest[:place] + rest[place + 1 :]
-            break
-    if name not in PRESETS:
-        raise ValueError(f"there is no preset {name!r}: choose one of {', '.join(PRESETS)}")
-    default = replace(PRESETS[name][0], preset=name, method="l2_er")
-    return tyro.cli(AntConfig, default=default, args=rest, prog="plastax run slippery-ant")
+    with usage_errors():
+        name = value_of("--preset", arguments, "laptop")
+        method = value_of("--method", arguments, "l2_er")
+        check_name("preset", name, PRESETS)
+        check_name("method of slippery-ant", method, PRESETS[name][1])
+        description = (
+            "PPO on an ant whose friction with the floor changes. The defaults are those of preset "
+            f"{name}; what belongs to other methods than {method} has none, and is refused."
+        )
+        default = replace(PRESETS[name][0], preset=name, method=method, **PRESETS[name][1][method])
+        prog = "plastax run slippery-ant"
+        return fill_in(tyro.cli(AntConfig, default=default, args=list(arguments), prog=prog, description=description))
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Trains what the arguments ask for, or goes on with it."""
-    try:
-        config = parse(arguments)
-        from .training import run_slippery_ant
+    """Trains what the arguments ask for, or resumes it."""
+    config = parse(arguments)
+    from .training import run_slippery_ant
 
-        run_slippery_ant(config)
-    except (ValueError, RuntimeError, FloatingPointError, ImportError) as error:
-        raise SystemExit(f"plastax run slippery-ant: {error}") from error
+    run_slippery_ant(config)

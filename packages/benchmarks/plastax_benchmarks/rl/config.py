@@ -19,7 +19,7 @@ class AntConfig:
     method: Method = "bp"
     """How to stay able to learn."""
     preset: str = "paper"
-    """Where the values came from that were not given."""
+    """Where values come from that are not given: laptop or paper."""
     out: Path | None = None
     """The run folder. By default runs/slippery-ant-PRESET-METHOD."""
 
@@ -29,6 +29,8 @@ class AntConfig:
     """Steps from one change of friction to the next."""
     friction_seed: int = 0
     """Which schedule of frictions."""
+    own_frictions: bool = False
+    """Whether seed s has a schedule of its own, number friction_seed + s. By default all seeds share one."""
     friction: float | None = None
     """One friction for the whole run, instead of the schedule."""
     backend: Backend = "positional"
@@ -170,6 +172,10 @@ class AntConfig:
         """How many frictions the run meets."""
         return 1 if self.friction is not None else math.ceil(self.windows * self.window_steps / self.change_every)
 
+    def schedule(self, seed: Any) -> Any:
+        """The number of the schedule of frictions that a seed meets."""
+        return self.friction_seed + seed if self.own_frictions else self.friction_seed
+
     @property
     def folder(self) -> Path:
         """The run folder."""
@@ -178,6 +184,8 @@ class AntConfig:
     def as_json(self) -> dict[str, Any]:
         """For `config.json`, without the place, which is no part of what is run."""
         known = {key: value for key, value in asdict(self).items() if key != "out"}
+        if not self.own_frictions:  # As folders had it before there was the choice, so that they can be resumed.
+            del known["own_frictions"]
         return {"problem": "slippery-ant", "num_tasks": self.frictions, **known}
 
 

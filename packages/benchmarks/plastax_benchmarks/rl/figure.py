@@ -40,7 +40,8 @@ def figure(rows: Sequence[dict[str, Any]], config: AntConfig) -> bytes:
             axis.axvline(change * config.change_every, color="#8c8c8c", lw=0.8, ls="--")
     last = max(row["step"] for row in rows)
     axes[0].set_xlim(0, last)
-    for task in range(config.frictions):
+    shared = config.friction is not None or not config.own_frictions
+    for task in range(config.frictions if shared else 0):
         friction = float(friction_after(config.friction_seed, task)) if config.friction is None else config.friction
         begin = task * config.change_every
         if begin < 0.95 * last:  # A label at the very end would stand beside the figure.

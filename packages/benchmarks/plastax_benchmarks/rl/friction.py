@@ -4,18 +4,20 @@ import math
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, Integer
 
 
 LOWEST, HIGHEST = 0.02, 2.0
 
 
-def friction_after(friction_seed: int, changes: Int[Array, "*shape"] | int) -> Float[Array, "*shape"]:
+def friction_after(
+    friction_seed: Integer[Array, ""] | int, changes: Int[Array, "*shape"] | int
+) -> Float[Array, "*shape"]:
     """The friction after so many changes: log-uniform in [0.02, 2], a pure function of the two numbers.
 
     **Arguments:**
 
-    - `friction_seed`: which schedule.
+    - `friction_seed`: which schedule. May be traced.
     - `changes`: how often friction has changed, 0 for the first friction. May be traced, may be an array.
 
     **Returns:**
@@ -32,7 +34,7 @@ def friction_after(friction_seed: int, changes: Int[Array, "*shape"] | int) -> F
 
 
 def friction_at(
-    friction_seed: int, change_every: int, fixed: float | None, steps: Int[Array, "*shape"]
+    friction_seed: Integer[Array, ""] | int, change_every: int, fixed: float | None, steps: Int[Array, "*shape"]
 ) -> Float[Array, "*shape"]:
     """The friction in force at given steps of a run, or the fixed one."""
     if fixed is not None:

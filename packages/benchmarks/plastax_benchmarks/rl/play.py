@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from .._errors import UsageError
 from ..runs import RunError, read_checkpoint
 from .ant import Ant, brax_arithmetic, quiet
 from .config import AntConfig
@@ -35,7 +36,7 @@ def read_learner(run: Path, config: AntConfig, environment: Any, seed: int) -> t
     """A learner as the newest checkpoint has it, and the number of its environment steps."""
     programs = Programs(config, environment)
     if seed not in programs.seeds:
-        raise ValueError(f"{run} has seeds {programs.seeds}, not {seed}")
+        raise UsageError(f"{run} has seeds {', '.join(map(str, programs.seeds))}, not {seed}")
     found = read_checkpoint(run, jax.eval_shape(programs.init))
     if found is None:
         raise RunError(f"{run} has no checkpoint yet: let it run until one is saved")
@@ -82,12 +83,13 @@ def play(
     """
     config = read_config(run)
     ant = Ant(config.backend)
-    learner, done = read_learner(run, config, ant, config.seed if seed is None else seed)
+    seed = config.seed if seed is None else seed
+    learner, done = read_learner(run, config, ant, seed)
     if friction is None:
         from .friction import friction_at
 
         last = jnp.asarray(max(done - 1, 0), jnp.int32)
-        friction = float(friction_at(config.friction_seed, config.change_every, config.friction, last))
+        friction = float(friction_at(config.schedule(seed), config.change_every, config.friction, last))
     acted = jax.jit(lambda learner, friction, key: episode(config, ant, learner, friction, key, steps))
     states, rewards, up = acted(learner, jnp.asarray(friction, jnp.float32), jax.random.key(start))
     number = int(up.sum())

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 import plastax
 import plastax_diagnostics as pd
@@ -23,6 +23,9 @@ from .rollout import EpisodeSums, episode_sums, roll_out, to_rows
 
 OptimizerOf = Callable[[PRNGKeyArray], optax.GradientTransformationExtraArgs]
 """From a key (for methods that draw) to the optimizer: any optax chain that ignores arguments it does not know."""
+
+AtChange = Callable[[optax.OptState], optax.OptState]
+"""What is done to the optimizer's state before the first update whose rollout has only seen a new friction."""
 
 METRIC_ROWS = 2048
 """Dead units and effective rank are taken over at most so many rows of a rollout."""
@@ -75,7 +78,7 @@ def init(config: AntConfig, environment: Environment, optimizer_of: OptimizerOf,
         key=model_key,
     )
     step = jnp.zeros((), jnp.int32)
-    friction = friction_at(config.friction_seed, config.change_every, config.friction, step)
+    friction = friction_at(config.schedule(seed), config.change_every, config.friction, step)
     episodes = jax.vmap(lambda key: begin(environment, key, friction))(jax.random.split(env_key, config.num_envs))
     return Learner(
         model=model,
@@ -141,11 +144,26 @@ def learn(
     return learnt, opt_state, jax.tree.map(jnp.mean, losses)
 
 
-def update(config: AntConfig, environment: Environment, optimizer, learner: Learner):
+def _changed(config: AntConfig, step: Int[Array, ""]) -> Bool[Array, ""]:
+    """Whether friction has changed since the rollout before, or changes with this one's first step."""
+    return step // config.change_every > (step - config.rows) // config.change_every
+
+
+def update(
+    config: AntConfig,
+    environment: Environment,
+    optimizer,
+    at_change: AtChange | None,
+    learner: Learner,
+    schedule: Int[Array, ""],
+):
     """One rollout, and what is learnt from it."""
+    if at_change is not None and config.friction is None:
+        state = jax.lax.cond(_changed(config, learner.step), at_change, lambda state: state, learner.optimizer)
+        learner = learner._replace(optimizer=state)
     key, rollout_key, learn_key = jax.random.split(learner.key, 3)
     steps = learner.step + config.num_envs * jnp.arange(config.num_steps, dtype=jnp.int32)
-    frictions = friction_at(config.friction_seed, config.change_every, config.friction, steps)
+    frictions = friction_at(schedule, config.change_every, config.friction, steps)
     episodes, rows, sums, observations = collect(config, environment, learner, rollout_key, frictions)
     model, opt_state, losses = learn(config, optimizer, learner.model, learner.optimizer, rows, learn_key)
     normaliser = learner.normaliser
@@ -156,13 +174,20 @@ def update(config: AntConfig, environment: Environment, optimizer, learner: Lear
     return learner, rows, losses, sums, frictions[-1]
 
 
-def window(config: AntConfig, environment: Environment, optimizer_of: OptimizerOf, learner: Learner):
-    """Several updates, and what was seen in them."""
+def window(
+    config: AntConfig,
+    environment: Environment,
+    optimizer_of: OptimizerOf,
+    at_change: AtChange | None,
+    learner: Learner,
+    schedule: Int[Array, ""],
+):
+    """Several updates at the frictions of a schedule, and what was seen in them."""
     optimizer = optimizer_of(jax.random.key(0))  # Keys are in the optimizer's state: this one is not used.
     every = max(1, config.rows // METRIC_ROWS)
 
     def one(carry, _):
-        learner, rows, losses, sums, friction = update(config, environment, optimizer, carry[0])
+        learner, rows, losses, sums, friction = update(config, environment, optimizer, at_change, carry[0], schedule)
         return (learner, rows.observations[::every][:METRIC_ROWS]), (losses, sums, friction)
 
     seen = jnp.zeros((min(config.rows, METRIC_ROWS), environment.observation_size))

@@ -11,13 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, UInt32
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TextColumn, TimeRemainingColumn
 
 import plastax
 
 from .._threads import single_threaded_lapack
-from ..runs import RunFolder, hold_interrupts, open_run, read_stream
+from ..runs import RunFolder, RunStopped, hold_interrupts, open_run, read_stream
 from ..training.cache import keep_compiled_programs
+from ..training.progress import bar_or_lines
 from . import ppo
 from .changes import around_changes, changes_between
 from .config import AntConfig
@@ -38,16 +39,20 @@ class Programs:
 
     def __init__(self, config: AntConfig, environment: Environment):
         optimizer_of = optimizer_for(config, environment.observation_size, environment.action_size)
-        layer_norm = RECIPES[config.method].layer_norm
+        recipe = RECIPES[config.method]
+        # A new friction is a new task, in which the window of the effective-rank step starts empty.
+        at_change = plastax.restart_windows if recipe.effective_rank else None
         self.seeds = [config.seed + i for i in range(config.seeds)]
-        self._init = jax.jit(jax.vmap(partial(ppo.init, config, environment, optimizer_of, layer_norm)))
-        self.window = jax.jit(jax.vmap(partial(ppo.window, config, environment, optimizer_of)), donate_argnums=0)
+        self._init = jax.jit(jax.vmap(partial(ppo.init, config, environment, optimizer_of, recipe.layer_norm)))
+        schedules = jnp.asarray([config.schedule(seed) for seed in self.seeds], jnp.int32)
+        window = jax.vmap(partial(ppo.window, config, environment, optimizer_of, at_change))
+        self.window = jax.jit(lambda learner: window(learner, schedules), donate_argnums=0)
 
         def rows_at(learner: ppo.Learner, friction, key):
             frictions = jnp.full(config.num_steps, friction, jnp.float32)
             return ppo.collect(config, environment, learner, key, frictions)[1]
 
-        self.rows_at = jax.jit(jax.vmap(rows_at, in_axes=(0, None, 0)))
+        self.rows_at = jax.jit(jax.vmap(rows_at, in_axes=0))
         """A rollout at some friction that leaves no trace in the training: for the Hessians."""
 
     def seed_array(self) -> UInt32[Array, " seeds"]:
@@ -89,11 +94,15 @@ def train(config: AntConfig, programs: Programs, *, quiet: bool = False) -> Path
         history = read_stream(run.path / "metrics.jsonl") if done else []
         if found is not None:
             console.print(f"{run.path}: going on after step {done * config.window_steps}")
-        with _progress(console) as progress:
-            bar = progress.add_task(config.method, total=config.windows, completed=done, words="compiling")
+        if done >= config.windows:
+            more = f", more than the {config.total_steps:,} asked for" if done > config.windows else ""
+            console.print(f"{config.method}: finished. {done * config.window_steps:,} steps are done{more}.")
+        with _progress(console, config) as progress:
+            bar = progress.add_task(
+                config.method, total=config.windows, completed=done, words="compiling", visible=done < config.windows
+            )
             for number in range(done, config.windows):
                 hessians_at_changes(config, programs, run, learner, number)
-                learner = _restart_effective_rank(config, learner, number)
                 # Ctrl-C waits for the end of the window, a few seconds, and then finds all of it saved.
                 with hold_interrupts() as held:
                     begin = time.perf_counter()
@@ -115,15 +124,16 @@ def train(config: AntConfig, programs: Programs, *, quiet: bool = False) -> Path
 
 
 def lines(config: AntConfig, seeds: Sequence[int], number: int, seen: ppo.Window) -> list[dict[str, Any]]:
-    """A line for each seed. Raises if a loss is no number."""
+    """A line for each seed. Raises if a loss is NaN or infinite."""
     step, sums = (number + 1) * config.window_steps, seen.sums
     for name, values in seen.losses._asdict().items():
         if not np.isfinite(values).all():
             seed, update = np.argwhere(~np.isfinite(values))[0]
             at = number * config.window_steps + (int(update) + 1) * config.rows
-            raise FloatingPointError(
-                f"{config.method}: {name} is not finite at step {at}, seed {seeds[seed]}: try a smaller lr (now "
-                f"{config.lr}) or max_grad_norm (now {config.max_grad_norm})"
+            raise RunStopped(
+                f"{config.method}: {name} is not finite at step {at}, seed {seeds[seed]}: training has diverged. What "
+                f"was saved before is intact. Try a smaller lr (now {config.lr}) or max_grad_norm (now "
+                f"{config.max_grad_norm})"
             )
 
     def line(i: int, seed: int) -> dict[str, Any]:
@@ -145,13 +155,6 @@ def lines(config: AntConfig, seeds: Sequence[int], number: int, seen: ppo.Window
     return [line(i, seed) for i, seed in enumerate(seeds)]
 
 
-def _restart_effective_rank(config: AntConfig, learner: ppo.Learner, number: int) -> ppo.Learner:
-    """A new friction is a new task: the window of the effective-rank step begins anew in the update after it."""
-    if RECIPES[config.method].effective_rank and number and changes_between(config, number - 1, number):
-        return learner._replace(optimizer=plastax.restart_windows(learner.optimizer))
-    return learner
-
-
 def hessians_at_changes(config: AntConfig, programs: Programs, run: RunFolder, learner: ppo.Learner, number: int):
     """Hessian spectra before a window in which friction changes: at the friction that ends and at that which begins."""
     if not (config.compute_hessian_init or config.compute_hessian_end):
@@ -162,9 +165,9 @@ def hessians_at_changes(config: AntConfig, programs: Programs, run: RunFolder, l
         whens = [("end", change - 1)] if config.compute_hessian_end and change else []
         whens += [("start", change)] if config.compute_hessian_init else []
         for when, task in whens:
-            friction = friction_after(config.friction_seed, task) if config.friction is None else config.friction
+            frictions = [_friction(config, seed, task) for seed in programs.seeds]
             keys = jax.vmap(lambda seed, n=2 * change + (when == "end"): _key(seed, n))(programs.seed_array())
-            rows = programs.rows_at(learner, jnp.asarray(friction, jnp.float32), keys)
+            rows = programs.rows_at(learner, jnp.asarray(frictions, jnp.float32), keys)
             for i, seed in enumerate(programs.seeds):
                 model, mine = jax.tree.map(lambda x, i=i: x[i], (learner.model, rows))
                 about = {
@@ -173,11 +176,16 @@ def hessians_at_changes(config: AntConfig, programs: Programs, run: RunFolder, l
                     "when": when,
                     "rows": "train",
                     "step": number * config.window_steps,
-                    "friction": float(friction),
+                    "friction": frictions[i],
                 }
                 for name, line, content in spectra(config, model, mine, keys[i]):
                     run.write(f"spectra/task{task}_{when}_{name}_seed{seed}.npz", content)
                     run.append("diagnostics", [about | line])
+
+
+def _friction(config: AntConfig, seed: int, task: int) -> float:
+    """The friction that a seed meets after so many changes."""
+    return float(friction_after(config.schedule(seed), task)) if config.friction is None else config.friction
 
 
 def _key(seed, number):
@@ -187,17 +195,22 @@ def _key(seed, number):
 
 def _words(rows: list[dict[str, Any]]) -> str:
     returns = [row["return"] for row in rows if row["return"] is not None]
-    mean = f"{np.mean(returns):7.1f}" if returns else "      -"
-    return f"friction {rows[0]['friction']:.3f}   return {mean}"
+    mean = f"{np.mean(returns):.1f}" if returns else "-"
+    return f"friction {rows[0]['friction']:.3f}, reward {np.mean([row['reward'] for row in rows]):.2f}, return {mean}"
 
 
-def _progress(console: Console) -> Progress:
-    return Progress(
+def _progress(console: Console, config: AntConfig) -> Progress:
+    """A bar or lines, which count windows of updates."""
+    columns = [
         TextColumn("{task.description:>12}"),
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("windows   {task.fields[words]}"),
         TimeRemainingColumn(),
-        console=console,
-        disable=console.quiet,
-    )
+    ]
+
+    def words(task: Task) -> str:
+        step = round(task.completed) * config.window_steps
+        return f"step {step:,}/{config.windows * config.window_steps:,}, {task.fields['words']}"
+
+    return bar_or_lines(console, columns, words, "steps", per_step=config.window_steps)

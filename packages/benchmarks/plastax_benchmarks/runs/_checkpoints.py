@@ -217,7 +217,8 @@ class Checkpoints:
             reasons = "\n".join(f"  {path.name}: {reason}" for path, reason in broken)
             raise RunError(
                 f"no checkpoint in {self.folder} can be read:\n{reasons}\n"
-                "Bring one back from a copy, or delete that folder to start over. The metrics are untouched."
+                "Bring one back from a copy, or delete that folder to start over: the metrics, which are untouched, "
+                "are then set aside as metrics.jsonl.1."
             )
         return None
 

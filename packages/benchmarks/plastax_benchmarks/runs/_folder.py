@@ -25,9 +25,12 @@ class RunFolder:
 
     path: Path
 
-    def __init__(self, path: Path, lock: int, streams: Collection[str], keep: int, tell: Callable[[str], None]):
+    def __init__(
+        self, path: Path, lock: int, config: bytes, streams: Collection[str], keep: int, tell: Callable[[str], None]
+    ):
         self.path = path
         self._lock: int | None = lock
+        self._config, self._tell = config, tell
         self._streams = {name: Stream(path / f"{name}.jsonl") for name in streams}
         self._checkpoints = Checkpoints(path / "checkpoints", keep, tell)
         self._checkpoints.remove_leftovers()
@@ -64,6 +67,7 @@ class RunFolder:
             raise ValueError(f"there is no stream {stream!r} in {self.path}: choose one of {', '.join(self._streams)}")
         data = encode(stream, rows)
         with hold_interrupts():
+            self._write_config()
             self._streams[stream].append(data)
 
     def save(self, step: int, tree: Any) -> None:
@@ -77,6 +81,7 @@ class RunFolder:
         """
         self._check_open()
         with hold_interrupts():
+            self._write_config()
             self._checkpoints.save(step, tree, {name: stream.length for name, stream in self._streams.items()})
 
     def restore(self, target: Any) -> tuple[int, Any] | None:
@@ -86,11 +91,13 @@ class RunFolder:
 
         - `target`: a tree like the saved one, of arrays or of `jax.ShapeDtypeStruct`.
 
-        **Returns:** the step and the tree, on the default device; `None` when nothing was saved yet: then the streams
-        are emptied, for the run starts over.
+        **Returns:** the step and the tree, on the default device; `None` when nothing was saved yet: then the run
+        starts over, and streams that have lines are set aside.
         """
         self._check_open(restored=False)
         found = self._checkpoints.restore(target)
+        if found is None:
+            self._set_streams_aside()
         lengths = found[0].streams if found else {}
         for name, stream in self._streams.items():
             stream.check(lengths.get(name, 0))
@@ -98,6 +105,25 @@ class RunFolder:
             stream.truncate(lengths.get(name, 0))
         self._restored = True
         return (found[0].step, found[1]) if found else None
+
+    def _set_streams_aside(self) -> None:
+        names = [stream.set_aside() for stream in self._streams.values() if stream.length]
+        if names:
+            self._tell(
+                f"{self.path} has no checkpoint: its lines are set aside ({', '.join(names)}), and it starts over"
+            )
+
+    def _write_config(self) -> None:
+        """Writes settings that have changed since the last time, now that the run goes on with them."""
+        path = self.path / "config.json"
+        try:
+            if not path.exists() or path.read_bytes() != self._config:
+                write_atomic(path, self._config)
+        except OSError as error:
+            raise RunStopped(
+                f"{path} could not be written ({error.strerror}). What was saved before is intact: "
+                "free some space and run the same command again"
+            ) from error
 
     def write(self, name: str, data: str | bytes) -> None:
         """Writes a whole file into the folder: the old content or the new one is there at any moment.
@@ -143,6 +169,13 @@ def _prepare(path: Path) -> None:
         raise RunError(f"{path} holds something else ({shown}), and no run: choose an empty or a new folder (--out)")
 
 
+def _holds_nothing(path: Path) -> bool:
+    """Whether a folder has no more than settings, as a start leaves it that failed before anything was saved."""
+    own = {"config.json", "environment.json", "lock"}
+    files = [file for file in path.rglob("*") if not file.is_dir()]
+    return all(file.stat().st_size == 0 or (file.parent == path and file.name in own) for file in files)
+
+
 def _remove_leftovers(path: Path) -> None:
     for parent, folders, files in os.walk(path):
         if Path(parent) == path and "checkpoints" in folders:
@@ -166,7 +199,7 @@ def open_run(
     **Arguments:**
 
     - `path`: the folder, which is made where it is missing.
-    - `config`: the run's settings. A folder that was made with others is refused.
+    - `config`: the run's settings. A folder that was made with others is refused, unless nothing was saved in it.
     - `streams`: the files of JSON lines that the run writes.
     - `may_change`: settings that may differ from those in the folder, such as the number of tasks.
     - `keep`: how many checkpoints are kept.
@@ -191,9 +224,13 @@ def open_run(
     lock = take_lock(path)
     try:
         _remove_leftovers(path)
-        check_config(path, config, may_change)
+        nothing = _holds_nothing(path)
+        data = check_config(path, config, may_change, all_may=nothing)
+        if nothing:  # New, or left by a start that failed, which must not block the corrected command.
+            (path / "environment.json").unlink(missing_ok=True)
+            write_atomic(path / "config.json", data)
         check_environment(path, tell)
-        return RunFolder(path, lock, streams, keep, tell)
+        return RunFolder(path, lock, data, streams, keep, tell)
     except OSError as error:
         os.close(lock)
         raise RunStopped(

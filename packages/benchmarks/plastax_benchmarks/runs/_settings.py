@@ -56,21 +56,20 @@ def _differences(old: Any, new: Any, name: str = "") -> Iterator[tuple[str, Any,
         yield name, old, new
 
 
-def check_config(folder: Path, config: Mapping[str, Any], may_change: Collection[str]) -> dict[str, Any]:
-    """Writes `config.json`, or checks that the one that is there says the same.
+def check_config(folder: Path, config: Mapping[str, Any], may_change: Collection[str], *, all_may: bool) -> bytes:
+    """Checks that `config.json` holds these settings, if there is one, but for those that may change.
 
-    **Returns:** the settings as they stand in the file.
+    **Returns:** its new content; the same as before unless settings have changed that may.
     """
     path = folder / "config.json"
     try:
         data = _as_bytes(dict(config))
     except (TypeError, ValueError) as error:
         raise ValueError(f"the settings of {folder} cannot be written as JSON: {error}; got {dict(config)}") from error
-    new = json.loads(data)
     if path.exists():
-        differences = list(_differences(_read(path), new))
+        differences = list(_differences(_read(path), json.loads(data)))
         refused = [d for d in differences if d[0] not in may_change and d[0].split(".")[0] not in may_change]
-        if refused:
+        if refused and not all_may:
             lines = [f"  {name}: {old!r} in the folder, {now!r} now" for name, old, now in refused]
             raise RunError(
                 f"{folder} belongs to a run with other settings:\n"
@@ -78,9 +77,8 @@ def check_config(folder: Path, config: Mapping[str, Any], may_change: Collection
                 + "\nChoose another folder (--out), or the same settings to go on with that run."
             )
         if not differences:
-            return new
-    write_atomic(path, data)
-    return new
+            return path.read_bytes()
+    return data
 
 
 def _version(package: str) -> str | None:

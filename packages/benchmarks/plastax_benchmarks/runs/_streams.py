@@ -1,5 +1,6 @@
 """Files of JSON lines that only grow, by whole groups of lines."""
 
+import itertools
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -67,6 +68,15 @@ class Stream:
                 f"{self.path} has {self.size()} bytes, but had {length} before: lines were lost. "
                 f"Bring the file back from a copy, or delete {self.path.parent / 'checkpoints'} to start over"
             )
+
+    def set_aside(self) -> str:
+        """Renames the file to the first free one of `metrics.jsonl.1`, `metrics.jsonl.2`, ..."""
+        numbered = (self.path.with_name(f"{self.path.name}.{number}") for number in itertools.count(1))
+        aside = next(path for path in numbered if not path.exists())
+        self.path.rename(aside)
+        flush(aside.parent)
+        self.length = 0
+        return aside.name
 
     def truncate(self, length: int) -> None:
         """Drops whatever came after the first `length` bytes."""

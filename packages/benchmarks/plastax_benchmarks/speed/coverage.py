@@ -4,13 +4,14 @@ On a network of about 500 parameters whose eigenvalues are computed exactly, eps
 probe, over many keys, orders and thresholds. A bracket should hold the truth in at least 95 % of all cases.
 """
 
-import argparse
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 import plastax_diagnostics as pd
+
+from .parser import bench_parser
+from .timing import Tell
 
 
 WIDTHS = (10, 20, 12, 5)
@@ -45,10 +46,10 @@ def network(params, inputs):
 def coverage(operator, truth, *, orders, shares, keys):
     """A row for each order and threshold: truth, share of brackets that hold it, their mean width, and so on."""
     largest = max(abs(node) for node in truth.extremes[:2])
-    found = {
-        order: [pd.spectrum(operator, jax.random.key(key), order=order, exact=False) for key in range(keys)]
-        for order in orders
-    }
+    found, tell = {}, Tell()
+    for order in orders:
+        tell(f"order {order}")
+        found[order] = [pd.spectrum(operator, jax.random.key(key), order=order, exact=False) for key in range(keys)]
     rows = []
     for order, spectra in found.items():
         for share in shares:
@@ -72,7 +73,7 @@ def coverage(operator, truth, *, orders, shares, keys):
 
 def main(arguments: list[str] | None = None) -> None:
     """Prints the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = bench_parser("coverage", __doc__)
     parser.add_argument("--keys", type=int, default=40)
     parser.add_argument("--orders", type=int, nargs="+", default=[20, 60, 120, 250, 537])
     parser.add_argument("--shares", type=float, nargs="+", default=[1e-4, 1e-3, 1e-2, 1e-1, 3e-1])

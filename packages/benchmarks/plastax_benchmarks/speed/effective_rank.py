@@ -3,8 +3,6 @@
 Run with `plastax bench effective-rank`.
 """
 
-import argparse
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,6 +11,7 @@ import plastax
 
 from .._threads import single_threaded_lapack
 from ._numpy_rank import numpy_effective_rank
+from .parser import bench_parser
 from .timing import interleaved, medians, ratio
 
 
@@ -38,7 +37,7 @@ def svd_effective_rank(features):
 
 def main(arguments: list[str] | None = None) -> None:
     """Prints a table: shape, milliseconds of either, ratio, and the errors of plastax against float64 numpy."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = bench_parser("effective-rank", __doc__)
     parser.add_argument("--rounds", type=int, default=15, help="rounds to take medians over")
     rounds = parser.parse_args(arguments).rounds
     single_threaded_lapack()

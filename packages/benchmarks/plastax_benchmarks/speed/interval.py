@@ -5,7 +5,6 @@ under `vmap`, in five ways: without effective rank; one effective-rank step alon
 optimizer; with a plain `lax.cond` in its place; with a scan over blocks, which needs no branch.
 """
 
-import argparse
 from functools import partial
 
 import jax
@@ -15,6 +14,7 @@ import optax
 import plastax
 
 from .._threads import single_threaded_lapack
+from .parser import bench_parser
 from .timing import interleaved, medians
 
 
@@ -106,7 +106,7 @@ def plain_cond_step():
 
 def main(arguments: list[str] | None = None) -> None:
     """Prints the seconds of each way and what they say about the cost of the branch."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = bench_parser("interval", __doc__)
     parser.add_argument("--rounds", type=int, default=15, help="rounds to take medians over")
     rounds = parser.parse_args(arguments).rounds
     single_threaded_lapack()

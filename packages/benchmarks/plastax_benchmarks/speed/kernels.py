@@ -68,9 +68,11 @@ def run(
     - `repeats`: the most rounds for a case.
     """
     from .cases import cases
+    from .timing import Tell
 
-    rows = []
+    rows, tell = [], Tell()
     for case in cases(operations, triton, probes):
+        tell(f"{case.operation} {case.shape}")
         results, times = measure(case.paths, case.operands, seconds, repeats)
         for path, values in times.items():
             median = statistics.median(values)

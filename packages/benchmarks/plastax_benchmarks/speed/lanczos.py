@@ -4,8 +4,6 @@ Order 90 on the Hessian of a 784-100-100-10 network over 2000 samples, against m
 against loops of single operations around a jitted Hessian-vector product. All in one process, interleaved.
 """
 
-import argparse
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,6 +12,8 @@ from jax.flatten_util import ravel_pytree
 import plastax_diagnostics as pd
 from plastax_benchmarks.speed.timing import interleaved, ratio
 from plastax_kernels import mlp_hvp
+
+from .parser import bench_parser
 
 
 WIDTHS = (784, 100, 100, 10)
@@ -125,7 +125,7 @@ def repeated_products(times):
 
 def main(arguments: list[str] | None = None) -> None:
     """Prints two tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = bench_parser("lanczos", __doc__)
     parser.add_argument("--order", type=int, default=90)
     parser.add_argument("--samples", type=int, default=2000)
     parser.add_argument("--rounds", type=int, default=5)

@@ -5,7 +5,6 @@ scans to compare with: SGD steps and nothing else, and SGD steps with an effecti
 autodiff through `jnp.linalg.svd`. Digits are those that need no download: what a step costs does not depend on them.
 """
 
-import argparse
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,14 +13,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .._errors import UsageError, check_name
 from .._threads import single_threaded_lapack
-from ..methods.catalog import METHODS, check_method
+from ..methods.catalog import METHODS
 from ..presets import Settings, settings_for
 from ..problems.load import load_problem
 from ..training.learner import Trainer, keys_of
 from ..training.programs import Member, Programs
 from .effective_rank import svd_effective_rank
 from .interval import features, loss
+from .parser import bench_parser
 from .timing import interleaved, medians, ratio
 
 
@@ -38,7 +39,7 @@ def trained(settings: Settings, problem: Any, data: Any, blocks: int) -> Callabl
     programs = Programs(trainer, data, [Member(settings.seed, {})])
     learner, per_task, done = programs.init(0), trainer.steps_in(0) // settings.block, 0
     if blocks > per_task:
-        raise ValueError(f"--steps {blocks * BLOCK} is more than the {per_task * BLOCK} steps of a task")
+        raise UsageError(f"--steps {blocks * BLOCK} is more than the {per_task * BLOCK} steps of a task")
 
     def train():
         nonlocal learner, done
@@ -117,16 +118,16 @@ def measure(methods: Sequence[str], blocks: int, rounds: int, **others: Any) -> 
 
 def main(arguments: list[str] | None = None) -> None:
     """Prints a table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = bench_parser("methods", __doc__)
     parser.add_argument("--methods", nargs="+", default=list(METHODS), help="all by default")
     parser.add_argument("--steps", type=int, default=200, help="steps in a row, a multiple of 100")
     parser.add_argument("--rounds", type=int, default=5, help="rounds to take medians over")
     parser.add_argument("--width", type=int, default=1000, help="units of each hidden layer")
     options = parser.parse_args(arguments)
     if options.steps < BLOCK or options.steps % BLOCK:
-        raise ValueError(f"--steps must be a multiple of {BLOCK}, got {options.steps}")
+        raise UsageError(f"--steps must be a multiple of {BLOCK}, got {options.steps}")
     for method in options.methods:
-        check_method(method)
+        check_name("method", method, METHODS)
     single_threaded_lapack()
     before = os.getloadavg()[0]
     seconds, broken = measure(options.methods, options.steps // BLOCK, options.rounds, width=options.width)

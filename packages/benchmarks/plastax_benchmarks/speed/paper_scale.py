@@ -4,7 +4,6 @@ Run with `plastax bench paper-scale`. Images are noise of the right shape, so no
 is trained for two blocks of steps, up to effective-rank steps, in a process of its own, and evaluated on held-out rows.
 """
 
-import argparse
 import multiprocessing
 import resource
 import time
@@ -12,6 +11,7 @@ import time
 import numpy as np
 
 from ..presets import settings_for
+from .parser import bench_parser
 
 
 SUPERVISED = ("permuted-mnist", "continual-imagenet", "incremental-cifar", "linearized-mnist")
@@ -68,7 +68,7 @@ def try_problem(problem: str, method: str) -> str:
 
 def main(arguments: list[str] | None = None) -> None:
     """Prints a table: parameters, steps of a block, time of a step and of the first block with compilation, memory."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = bench_parser("paper-scale", __doc__)
     parser.add_argument("--problems", nargs="+", choices=SUPERVISED, default=list(SUPERVISED))
     parser.add_argument("--methods", nargs="+", default=["l2_er"], help="names from `plastax methods`")
     given = parser.parse_args(arguments)

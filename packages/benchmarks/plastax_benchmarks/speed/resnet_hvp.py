@@ -4,7 +4,6 @@ Prints the compiler's own figures for temporary memory, for 2000 samples in chun
 order 3 on 200 samples is really done.
 """
 
-import argparse
 import time
 
 import equinox as eqx
@@ -12,6 +11,8 @@ import jax
 
 import plastax_diagnostics as pd
 from plastax import models
+
+from .parser import bench_parser
 
 
 def resnet_hessian(samples, chunk, convolution, key):
@@ -34,7 +35,7 @@ def temporary_bytes(operator):
 
 def main(arguments: list[str] | None = None) -> None:
     """Prints memory, and the spectrum if asked to."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = bench_parser("resnet-hvp", __doc__)
     parser.add_argument("--samples", type=int, default=2000)
     parser.add_argument("--chunk", type=int, default=100, help="0 for all samples at once")
     parser.add_argument(

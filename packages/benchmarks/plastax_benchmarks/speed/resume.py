@@ -6,7 +6,6 @@ between its metrics and its checkpoint) and started again with the same command 
 diagnostics and reports must be equal to the last bit. Each run compiles for itself.
 """
 
-import argparse
 import contextlib
 import os
 import random
@@ -18,6 +17,9 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
+
+from .._errors import UsageError
+from .parser import bench_parser
 
 
 MOMENTS = ("start", "task", "checkpoint", "metrics")
@@ -193,7 +195,7 @@ def differences(one: Path, other: Path) -> list[str]:
 
 def main(arguments: list[str] | None = None) -> None:
     """Prints every kill, and whether the files are the same. The exit code is 1 if they are not."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = bench_parser("resume", __doc__)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0, help="for the moments")
     parser.add_argument("--tasks", type=int, help="tasks of the run; four for each kill by default")
@@ -208,7 +210,7 @@ def main(arguments: list[str] | None = None) -> None:
         out.mkdir(parents=True, exist_ok=True)
         quiet, killed = out / "undisturbed", out / "killed"
         if quiet.exists() or killed.exists():
-            raise ValueError(f"{out} holds runs already: choose an empty folder (--out)")
+            raise UsageError(f"{out} holds runs already: choose an empty folder (--out)")
         print(" ".join(command.words), flush=True)
         with _log(quiet).open("wb") as log:
             startup, per_task = run_through(command, quiet, log)

@@ -9,7 +9,6 @@ has a friction for each environment that may change at each step, and takes dead
 window.
 """
 
-import argparse
 import time
 from functools import partial
 from unittest.mock import patch
@@ -18,17 +17,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .._errors import UsageError
 from .._threads import single_threaded_lapack
 from ..rl.ant import Ant, brax_arithmetic, quiet
 from ..rl.config import AntConfig
 from ..rl.presets import preset
 from ..rl.training import Programs
+from .parser import bench_parser
 
 
 def steps_per_second(config: AntConfig, rounds: int) -> dict[str, list[float]]:
     """Steps per second in every round, ours and brax's."""
     if config.num_envs % config.num_minibatches:
-        raise ValueError(
+        raise UsageError(
             f"brax's minibatches hold whole environments: num_minibatches={config.num_minibatches} must divide "
             f"num_envs={config.num_envs}"
         )
@@ -86,7 +87,7 @@ def _replicated(tree, devices):
 
 def main(arguments: list[str] | None = None) -> None:
     """Prints steps per second of both, and their ratio."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = bench_parser("rl", __doc__)
     parser.add_argument("--backend", choices=("spring", "positional"), default="spring")
     parser.add_argument("--envs", type=int, default=64, help="environments side by side")
     parser.add_argument("--rounds", type=int, default=7, help="rounds to take medians over")

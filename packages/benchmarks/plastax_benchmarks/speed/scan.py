@@ -5,7 +5,6 @@ matrix are not. The runner trains in a scan, so its steps are compared with the 
 in a Python loop, and both with XLA's convolutions. Images are random: none are needed from the disk.
 """
 
-import argparse
 import os
 from collections.abc import Callable
 from typing import Any
@@ -17,11 +16,13 @@ import optax
 
 from plastax.models import ConvNet
 
+from .._errors import UsageError
 from ..data import Images
 from ..presets import Settings, settings_for
 from ..problems.continual_imagenet import make
 from ..training.learner import Trainer
 from ..training.programs import Member, Programs
+from .parser import bench_parser
 from .timing import interleaved, ratio
 
 
@@ -94,7 +95,7 @@ def of_step(settings: Settings, steps: int, convolution: str, *, scanned: bool) 
 def measure(settings: Settings, steps: int, rounds: int) -> dict[str, list[float]]:
     """Seconds of a step in every round, by name."""
     if steps < settings.block or steps % settings.block:
-        raise ValueError(f"--steps must be a multiple of {settings.block}, got {steps}")
+        raise UsageError(f"--steps must be a multiple of {settings.block}, got {steps}")
     few = 2  # XLA's convolutions in a scan are too slow for all steps.
     seconds = interleaved(
         {
@@ -110,7 +111,7 @@ def measure(settings: Settings, steps: int, rounds: int) -> dict[str, list[float
 
 def main(arguments: list[str] | None = None) -> None:
     """Prints a table for each network."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = bench_parser("scan", __doc__)
     parser.add_argument("--presets", nargs="+", default=["paper", "laptop"], choices=["paper", "laptop"])
     parser.add_argument("--steps", type=int, default=10, help="steps in a row, a multiple of 10")
     parser.add_argument("--rounds", type=int, default=5, help="rounds to take medians over")

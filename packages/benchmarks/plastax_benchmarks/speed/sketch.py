@@ -3,8 +3,6 @@
 Run with `plastax bench sketch`.
 """
 
-import argparse
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,6 +10,7 @@ import numpy as np
 import plastax
 
 from .._threads import single_threaded_lapack
+from .parser import bench_parser
 
 
 SAMPLES, WIDTH, SIZES = 1500, 1200, (64, 256, 512)
@@ -35,9 +34,7 @@ def spectra():
 
 def main(arguments: list[str] | None = None) -> None:
     """Prints a table."""
-    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args(
-        arguments
-    )
+    bench_parser("sketch", __doc__).parse_args(arguments)
     single_threaded_lapack()
     bounds = jax.jit(plastax.effective_rank_bounds, static_argnames="size")
     print(f"| singular values | effective rank | {' | '.join(f'size {size}' for size in SIZES)} |")

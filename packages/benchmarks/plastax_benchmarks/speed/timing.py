@@ -1,5 +1,6 @@
 """Timings that can be compared on a machine that is busy with other things."""
 
+import sys
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -23,15 +24,31 @@ def interleaved(programs: Mapping[str, Callable[[], Any]], *, rounds: int) -> di
 
     The times, by name.
     """
-    for program in programs.values():
+    tell = Tell()
+    for number, (name, program) in enumerate(programs.items(), start=1):
+        tell(f"compiling {name} ({number} of {len(programs)})")
         jax.block_until_ready(program())
     seconds: dict[str, list[float]] = {name: [] for name in programs}
-    for _ in range(rounds):
+    for number in range(1, rounds + 1):
+        tell(f"round {number} of {rounds}")
         for name, program in programs.items():
             begin = time.perf_counter()
             jax.block_until_ready(program())
             seconds[name].append(time.perf_counter() - begin)
     return seconds
+
+
+class Tell:
+    """Prints to the standard error what a benchmark is at: the first time, then at most every `seconds`."""
+
+    def __init__(self, seconds: float = 30.0):
+        self.seconds, self.due = seconds, 0.0
+
+    def __call__(self, words: str) -> None:
+        """Prints the words, if it is time."""
+        if time.monotonic() >= self.due:
+            print(f"plastax bench: {words}", file=sys.stderr, flush=True)
+            self.due = time.monotonic() + self.seconds
 
 
 def ratio(seconds: Mapping[str, list[float]], slow: str, fast: str) -> float:

@@ -1,12 +1,32 @@
-"""What is to be seen of a run while it goes on."""
+"""The progress of a run: a bar on a terminal, a line now and then in the log of a cluster."""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    Task,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+
+SECONDS_BETWEEN_LINES = 30.0
 
 
 def progress_bar(console: Console) -> Progress:
-    """A bar with the task, the last score, and the time left. Without a terminal, nothing moves."""
-    columns: list[ProgressColumn] = [
+    """The progress of a supervised run, with the task, the last score, and the time left."""
+    columns = [
         TextColumn("{task.description}"),
         BarColumn(),
         TextColumn("task {task.fields[number]}/{task.fields[tasks]}"),
@@ -15,4 +35,140 @@ def progress_bar(console: Console) -> Progress:
         TextColumn("left"),
         TimeRemainingColumn(elapsed_when_finished=False),
     ]
-    return Progress(*columns, console=console)
+
+    def words(task: Task) -> str:
+        score = "" if task.fields["score"] == "compiling" and task.completed else f", {task.fields['score']}"
+        return f"task {task.fields['number']}/{task.fields['tasks']}{score}"
+
+    return _TaskBar(*columns, console=console) if _moves(console) else _TaskLines(words, "steps", console)
+
+
+def bar_or_lines(
+    console: Console, columns: list[ProgressColumn], words: Callable[[Task], str], unit: str, per_step: int = 1
+) -> Progress:
+    """A bar on a terminal; elsewhere a line at most every half minute.
+
+    **Arguments:**
+
+    - `console`: where it is shown.
+    - `columns`: of the bar.
+    - `words`: what a line says, beside the speed and the time left.
+    - `unit`: what is counted in the speed.
+    - `per_step`: how many of these a step of the progress is.
+    """
+    return Progress(*columns, console=console) if _moves(console) else Lines(words, unit, console, per_step)
+
+
+def _moves(console: Console) -> bool:
+    """Whether a bar can move there: not in a pipe or a file."""
+    return (console.is_interactive or console.is_jupyter) and not console.quiet
+
+
+@contextlib.contextmanager
+def elapsed(console: Console, words: str) -> Iterator[None]:
+    """Shows that something takes long: a clock on a terminal, elsewhere a line every half minute."""
+    if _moves(console):
+        columns = [SpinnerColumn(), TextColumn(words), TimeElapsedColumn()]
+        with Progress(*columns, console=console, transient=True) as progress:
+            progress.add_task(words, total=None)
+            yield
+        return
+    begin, over = time.monotonic(), threading.Event()
+
+    def tell() -> None:
+        while not over.wait(SECONDS_BETWEEN_LINES):
+            so_far = timedelta(seconds=round(time.monotonic() - begin))
+            console.print(f"{words}: {so_far} so far", markup=False, highlight=False, soft_wrap=True)
+
+    thread = threading.Thread(target=tell, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+class Lines(Progress):
+    """Progress as plain lines: at the start, after the first two steps, then at most every half minute, at the end."""
+
+    def __init__(self, words: Callable[[Task], str], unit: str, console: Console, per_step: int = 1):
+        super().__init__(console=console, disable=True)
+        self._words, self._unit, self._per_step = words, unit, per_step
+        self._begin: tuple[float, float] | None = None
+        self._due = 0.0
+        self._last = ""
+
+    def add_task(self, *arguments: Any, **fields: Any) -> TaskID:
+        """Adds something to follow, and prints its first line."""
+        number = super().add_task(*arguments, **fields)
+        self._print()
+        self._due = 0.0
+        return number
+
+    def update(self, task_id: TaskID, **fields: Any) -> None:
+        """Takes note of new words, and prints a line if one is due."""
+        super().update(task_id, **fields)
+        if "advance" in fields:
+            self._step(task_id)
+        elif fields.keys() != {"number"}:  # The next task is worth a line when it has made a step.
+            self._print_if_due()
+
+    def advance(self, task_id: TaskID, advance: int | float = 1) -> None:
+        """Takes note of steps, and prints a line if one is due."""
+        super().advance(task_id, advance)
+        self._step(task_id)
+
+    def stop(self) -> None:
+        """Prints how far it came, if the last line does not say it."""
+        super().stop()
+        self._print()
+
+    def _step(self, task_id: TaskID) -> None:
+        self._print_if_due()
+        if self._begin is None:  # The first step had to compile. The next one has a speed, and a line for it.
+            self._begin = time.monotonic(), self.tasks[task_id].completed
+            self._due = 0.0
+
+    def _print_if_due(self) -> None:
+        if time.monotonic() >= self._due:
+            self._print()
+
+    def _print(self) -> None:
+        for task in self.tasks:
+            line = ", ".join([f"{task.description}: {self._words(task)}", *self._pace(task)])
+            if task.visible and line != self._last:
+                # A log has no width.
+                self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+            self._last = line
+        self._due = time.monotonic() + SECONDS_BETWEEN_LINES
+
+    def _pace(self, task: Task) -> list[str]:
+        """Speed and time left, once they are known."""
+        if self._begin is None or task.finished or task.completed <= self._begin[1]:
+            return []
+        speed = (task.completed - self._begin[1]) / max(time.monotonic() - self._begin[0], 1e-9)
+        left = timedelta(seconds=round((task.remaining or 0) / speed))
+        return [f"{self._per_step * speed:.3g} {self._unit}/s", f"{left} left"]
+
+
+class _TaskBar(Progress):
+    """The progress of tasks. Where none are left, it says so, and there is nothing to follow."""
+
+    def add_task(self, description: str, **fields: Any) -> TaskID:
+        """Adds a run to follow."""
+        done, tasks = fields["number"] - 1, fields["tasks"]
+        if done < tasks:
+            return super().add_task(description, **fields)
+        more = f", more than the {tasks} asked for" if done > tasks else ""
+        self.console.print(
+            f"{description}: finished. {done} tasks are done{more}: nothing is left to train.",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
+        return super().add_task(description, visible=False, **fields)
+
+
+class _TaskLines(_TaskBar, Lines):
+    """The same, in lines."""

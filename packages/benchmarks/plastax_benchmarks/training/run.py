@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from rich.console import Console
 
+from .._errors import usage_errors
 from .._threads import single_threaded_lapack
 from ..presets.config import Settings, check_sweep
 from ..problems.load import load_problem
@@ -70,11 +71,12 @@ def run(
     console = Console() if console is None else console
     single_threaded_lapack()
     keep_compiled_programs()
-    members = members_of(settings, sweep or {})
     # Before the folder is made: a mistake leaves nothing behind.
-    problem, data = load_problem(settings)
-    trainer = Trainer(problem, settings)
-    _check_rank_steps(trainer)
+    with usage_errors():
+        members = members_of(settings, sweep or {})
+        problem, data = load_problem(settings)
+        trainer = Trainer(problem, settings)
+        _check_rank_steps(trainer)
     config = settings.as_json() | ({"sweep": {name: list(values) for name, values in sweep.items()}} if sweep else {})
     with open_run(settings.folder, config, may_change=MAY_CHANGE) as folder, _terminate_like_interrupt():
         loop = _Loop(trainer, Programs(trainer, data, members), members, folder, console)

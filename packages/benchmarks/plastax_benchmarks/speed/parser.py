@@ -1,0 +1,12 @@
+"""The options of a benchmark."""
+
+import argparse
+
+
+def bench_parser(name: str, description: str | None) -> argparse.ArgumentParser:
+    """A parser for `plastax bench NAME`, with the benchmark's docstring as its help."""
+    return argparse.ArgumentParser(
+        prog=f"plastax bench {name}",
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
