@@ -1,7 +1,7 @@
 """The kernel of a gated linear network tends to a closed form that does not see permuted inputs, as the width grows.
 
 For each width, the tangent kernel of a linearized ReLU network is computed on a few inputs and on the same inputs with
-their coordinates permuted, and both are held against the infinite-width kernel. The distances fall like one over the
+their coordinates permuted, and both are compared with the infinite-width kernel. The distances fall like one over the
 square root of the width: what task the network sees is a finite-width effect.
 
     python examples/kernel_permutation.py --out kernel.png

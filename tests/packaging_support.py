@@ -55,9 +55,7 @@ def documented_commands(extra: str) -> list[list[str]]:
     text = "\n".join(page.read_text() for page, owner in owners.items() if owner == extra)
     found = set()
     for command, name in re.findall(r"\bplastax ([a-z]+)(?: ([a-z][a-z-]*))?", text):
-        if command == "bench" and name in BENCHES:
-            found.add((command, name))
-        elif command in ("run", "data") and name:
+        if (command == "bench" and name in BENCHES) or (command in ("run", "data") and name):
             found.add((command, name))
         elif command in COMMANDS and command not in ("bench", "run", "data"):
             found.add((command,))

@@ -1,4 +1,4 @@
-"""The package as it is installed: each extra brings what its commands need, and the wheel has all that belongs in it."""
+"""The package as it is installed: each extra brings what its documented commands need."""
 
 import ast
 import json
