@@ -24,6 +24,25 @@ def test_links_and_pictures_are_there_and_nothing_is_left_to_fill_in(paper):
     assert not re.findall(r"^\s*[A-Z]+_[A-Z]+\s*$", text, flags=re.MULTILINE)
 
 
+STILTED = (
+    r"\b(so many|anew|from new|likewise|nobody|nowhere|what is due|go(es)? on with|what was seen|by the parameters)\b"
+)
+BRITISH = r"\b(colour|behaviour|licence|favour|centre|learnt)|[a-z]{2}(al|ar|it|im|or)is(e|es|ed|ing|ation)\b"
+PLAIN = [
+    "README.md",
+    "CONTRIBUTING.md",
+    "docs/faq.md",
+    "docs/frameworks.md",
+    *map(str, sorted(ROOT.glob("examples/with_*.py"))),
+]
+
+
+@pytest.mark.parametrize("page", PLAIN, ids=lambda page: Path(page).name)
+def test_the_pages_that_people_read_first_are_in_plain_american_english(page):
+    text = (ROOT / page).read_text()
+    assert [found.group() for found in re.finditer(f"{STILTED}|{BRITISH}", text, flags=re.IGNORECASE)] == []
+
+
 @pytest.mark.parametrize("paper", sorted((ROOT / "docs").glob("*.md")), ids=lambda path: path.name)
 def test_examples_in_docs_run(paper):
     for block in re.findall(r"```python\n(.*?)```", paper.read_text(), flags=re.DOTALL):
