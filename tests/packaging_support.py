@@ -17,10 +17,16 @@ MODULES = {
     "": ["plastax", "plastax.models", "plastax_diagnostics", "plastax_kernels"],
     "benchmarks": ["plastax_benchmarks.demo", "plastax_benchmarks.report", "matplotlib.pyplot"],
     "rl": ["plastax_benchmarks.rl.ant", "plastax_benchmarks.rl.play", "brax.envs"],
+    "gpu": ["jax_triton", "plastax_benchmarks._threads", "plastax_benchmarks.speed.cases"],
 }
 """For each extra, modules that have to be importable. The empty name is the core."""
 
-PAGES = {"": [], "benchmarks": ["README.md", "docs/*.md"], "rl": ["docs/slippery_ant.md"]}
+PAGES = {
+    "": [],
+    "benchmarks": ["README.md", "docs/*.md"],
+    "rl": ["docs/slippery_ant.md"],
+    "gpu": ["docs/kernels.md"],
+}
 """For each extra, the pages whose commands need no more than that. The last extra to name a page counts."""
 
 

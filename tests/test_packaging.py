@@ -2,6 +2,7 @@
 
 import ast
 import json
+import platform
 import subprocess
 import sys
 from importlib.metadata import packages_distributions
@@ -22,6 +23,8 @@ PACKAGES = {
 
 @pytest.mark.parametrize("extra", MODULES, ids=lambda extra: extra or "core")
 def test_an_extra_brings_what_its_documented_commands_need(extra):
+    if extra == "gpu" and (sys.platform, platform.machine()) != ("linux", "x86_64"):
+        pytest.skip("Triton is installed on Linux for x86-64 alone")
     commands = documented_commands(extra)
     assert commands or not extra
     task = {"distributions": sorted(installed_with(extra)), "modules": MODULES[extra], "commands": commands}
