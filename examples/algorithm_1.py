@@ -1,6 +1,6 @@
 """The paper's Algorithm 1 on plain tuples: weight decay and SGD at every step, an effective-rank step at every tenth.
 
-Two tasks, one after the other; the effective-rank window begins anew with the second.
+Two tasks, one after the other; the effective-rank window is emptied before the second.
 """
 
 import jax
@@ -56,7 +56,7 @@ def main(steps: int = 200) -> tuple[float, float]:
         targets = jnp.stack([jnp.sin(inputs[..., task]), inputs[..., task + 1] ** 2], axis=-1)
         params, state = train(params, state, inputs, targets)
     after = -plastax.effective_rank_loss(hidden_layers(params, inputs.reshape(-1, 8)))
-    print(f"effective rank of the hidden layers: {before:.2f} at first, {after:.2f} after two tasks")
+    print(f"effective rank of the hidden layers: {before:.2f} before, {after:.2f} after two tasks")
     return float(before), float(after)
 
 

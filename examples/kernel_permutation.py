@@ -1,8 +1,8 @@
-"""The kernel of a gated linear network tends to a closed form that does not see permuted inputs, as the width grows.
+"""The kernel of a gated linear network tends to a closed form that ignores the order of the inputs, as the width grows.
 
 For each width, the tangent kernel of a linearized ReLU network is computed on a few inputs and on the same inputs with
-their coordinates permuted, and both are held against the infinite-width kernel. The distances fall like one over the
-square root of the width: what task the network sees is a finite-width effect.
+their coordinates permuted, and both are compared with the infinite-width kernel. The distances fall like one over the
+square root of the width: at infinite width, all permuted tasks have the same kernel.
 
     python examples/kernel_permutation.py --out kernel.png
 """
@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-import plastax_diagnostics as pd
+import plastax_diagnostics as diagnostics
 
 
 def gated_linear(frozen, kernel, inputs):
@@ -29,15 +29,15 @@ def network_kernel(inputs, width, outputs, key):
     gates = jax.random.normal(gate_key, (inputs.shape[1], width))
     frozen = gates, jax.random.normal(readout_key, (width, outputs))
     model = jax.tree_util.Partial(gated_linear, frozen)
-    return np.asarray(pd.dense(pd.gram(model, gates, inputs, reduction="sum")))
+    return np.asarray(diagnostics.dense(diagnostics.gram(model, gates, inputs, reduction="sum")))
 
 
 def main(out=None, *, widths=(10, 100, 1000), seeds=3, samples=12, dimension=20, outputs=2):
     data_key, permutation_key, network_key = jax.random.split(jax.random.key(0), 3)
     inputs = jax.random.normal(data_key, (samples, dimension))
     permuted = inputs[:, jax.random.permutation(permutation_key, dimension)]
-    limit = np.asarray(jnp.kron(pd.gated_linear_kernel(inputs), jnp.eye(outputs)))
-    limit_permuted = np.asarray(jnp.kron(pd.gated_linear_kernel(permuted), jnp.eye(outputs)))
+    limit = np.asarray(jnp.kron(diagnostics.gated_linear_kernel(inputs), jnp.eye(outputs)))
+    limit_permuted = np.asarray(jnp.kron(diagnostics.gated_linear_kernel(permuted), jnp.eye(outputs)))
 
     def relative(left, right):
         return float(np.linalg.norm(left - right) / np.linalg.norm(limit))
@@ -62,12 +62,12 @@ def draw(out, widths, to_limit, between, widest, limit):
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.5), layout="constrained")
     widths = np.asarray(widths, float)
-    for values, name, colour in (
+    for values, name, color in (
         (to_limit, "network to closed form", "#1f5a99"),
         (between, "permuted inputs to plain inputs", "#d9822b"),
     ):
-        left.plot(widths, values.mean(axis=1), "o-", color=colour, label=name)
-        left.fill_between(widths, values.min(axis=1), values.max(axis=1), color=colour, alpha=0.2)
+        left.plot(widths, values.mean(axis=1), "o-", color=color, label=name)
+        left.fill_between(widths, values.min(axis=1), values.max(axis=1), color=color, alpha=0.2)
     guide = to_limit[0].mean() * np.sqrt(widths[0] / widths)
     left.plot(widths, guide, "--", color="#444444", label=r"$\propto 1/\sqrt{\mathrm{width}}$")
     left.set(
