@@ -6,17 +6,17 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from ._checks import check_range
 from ._effective_rank import effective_rank
 from ._er_gradient import Features, Layers
+from ._hyperparameters import Hyperparameter, check_hyperparameter, injectable
 from ._transformation import transformation
-from ._typing import Scalar
 from ._windowed import windowed
 
 
+@injectable("weight")
 def add_effective_rank(
     features: Features,
-    weight: Scalar,
+    weight: Hyperparameter,
     *,
     interval: int = 1,
     window: int = 1,
@@ -65,7 +65,7 @@ def add_effective_rank(
 
     A gradient transformation whose `update` takes `inputs=` (the minibatch) and, optionally, `model_state=`.
     """
-    check_range("weight", weight, 0.0)
+    check_hyperparameter("weight", weight, 0.0)
     return _add_effective_rank("add_effective_rank", features, weight, interval, window, inputs, layers, rank)
 
 
@@ -85,11 +85,12 @@ def _add_effective_rank(name, features, weight, interval, window, inputs, layers
     )
 
 
+@injectable("weight_decay", "er_weight")
 def l2_er(
     features: Features,
     *,
-    weight_decay: Scalar,
-    er_weight: Scalar,
+    weight_decay: Hyperparameter,
+    er_weight: Hyperparameter,
     interval: int = 1,
     window: int = 1,
     inputs: Any = None,
@@ -135,8 +136,8 @@ def l2_er(
 
         Prakash, He, Guo et al., *Spectral Collapse Drives Loss of Plasticity in Deep Continual Learning*, 2026.
     """
-    check_range("weight_decay", weight_decay, 0.0)
-    check_range("er_weight", er_weight, 0.0)
+    check_hyperparameter("weight_decay", weight_decay, 0.0)
+    check_hyperparameter("er_weight", er_weight, 0.0)
     effective = _add_effective_rank("l2_er", features, er_weight, interval, window, inputs, layers, rank)
 
     def update(updates, state, params, **extra_args):
