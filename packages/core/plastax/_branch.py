@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Bool, Int
 
-from ._checks import check_count
+from ._checks import check_interval
 
 
 Result = TypeVar("Result")
@@ -91,7 +91,7 @@ def every(
 
     The output of one of them.
     """
-    check_count("interval", interval)
+    check_interval("interval", interval)
     if interval == 1:
         return on_true(*operands)
     return run_if(count % interval == 0, on_true, on_false, *operands)

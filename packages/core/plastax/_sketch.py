@@ -1,11 +1,14 @@
 """Effective rank of features that are large on both sides, from a randomized sketch, with bounds on its error."""
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from plastax_kernels._batching import batch_in_front
+from plastax_kernels.reference import one_matrix_at_a_time_on_cpu
 
 from ._checks import check_count
 from ._effective_rank import effective_rank
@@ -143,18 +146,16 @@ def _leading(features, size, key, iterations, mask):
     return kept, wide - basis @ kept
 
 
-def _one_at_a_time(function):
-    # For the same reason as the eigendecompositions in plastax_kernels.
-    function = custom_vmap(function)
-    function.def_vmap(lambda axis_size, in_batched, matrices: (jax.lax.map(function, matrices), True))
-    return function
+def _decomposition(function):
+    # Hidden from vmap, and given the batch axes in front: on CPU a batched call of LAPACK's can wait forever.
+    return batch_in_front(partial(one_matrix_at_a_time_on_cpu, function))
 
 
-@_one_at_a_time
+@_decomposition
 def _orthonormal(columns):
     return jnp.linalg.qr(columns)[0]
 
 
-@_one_at_a_time
+@_decomposition
 def _sum_of_singular_values(matrix):
-    return jnp.sum(jnp.linalg.svd(matrix, compute_uv=False))
+    return jnp.sum(jnp.linalg.svd(matrix, compute_uv=False), axis=-1)

@@ -35,13 +35,14 @@ def add_scaled(updates: PyTree, factor: Any, directions: PyTree) -> PyTree:
     """Adds `factor * directions` to the updates, whose dtypes stay what they are.
 
     Parameters and updates may differ in precision: each sum is computed in the wider of the two dtypes and rounded to
-    that of the update once. Updates that are `None` (a frozen layer) stay `None`.
+    that of the update once. Where either is `None` (a frozen layer), the update stays as it is.
     """
 
     def add(update, direction):
-        if update is None:
-            return None
-        wide = jnp.promote_types(update.dtype, direction.dtype)
+        if update is None or direction is None:
+            return update
+        with jax.numpy_dtype_promotion("standard"):  # The user's setting may be "strict", which refuses mixtures.
+            wide = jnp.promote_types(update.dtype, direction.dtype)
         scaled = jnp.asarray(factor, wide) * direction.astype(wide)
         return (update.astype(wide) + scaled).astype(update.dtype)
 
