@@ -319,3 +319,21 @@ def test_descriptions_that_do_not_fit(units, error, message):
 def test_descriptions_that_say_nothing(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@pytest.mark.parametrize(("params_dtype", "grads_dtype"), [(jnp.float32, jnp.bfloat16), (jnp.bfloat16, jnp.float32)])
+@pytest.mark.parametrize("inner", [lambda: optax.sgd(0.1), lambda: plastax.adam(0.1)], ids=["sgd", "adam"])
+def test_outgoing_weights_are_exactly_zero_in_mixed_precision(params_dtype, grads_dtype, inner):
+    params = jax.tree.map(lambda p: p.astype(params_dtype), make_params())
+    grads = jax.tree.map(lambda p: jnp.cos(p).astype(grads_dtype), params)
+    features = {"hidden": jnp.ones((2, WIDTH), params_dtype).at[:, GONE].set(0)}
+    optimizer = plastax.redo(inner(), describe(), interval=1, key=jax.random.key(0), init=sevens)
+    with jax.numpy_dtype_promotion("standard"):
+        updates, _ = optimizer.update(grads, optimizer.init(params), params, features=features)
+        after = optax.apply_updates(params, updates)
+    np.testing.assert_array_equal(np.asarray(after["w2"][GONE], np.float32), 0)
+    np.testing.assert_array_equal(np.asarray(after["b1"][GONE], np.float32), 0)
+    # The sum of an old weight and the step to the new one is rounded like any other sum.
+    resolution = 16 * float(jnp.finfo(params_dtype).eps)
+    np.testing.assert_allclose(np.asarray(after["w1"][:, GONE], np.float32), 7, rtol=resolution)
+    assert np.abs(np.asarray(after["w2"][STAY], np.float32)).min() > 0

@@ -24,6 +24,7 @@ def some_steps(transform, params, minibatches):
 
 def main():
     mesh = jax.make_mesh((4,), ("data",))
+    sharded = jax.device_put(STEPS, jax.NamedSharding(mesh, P(None, "data", None)))
     params = make_params(KEY)
     transforms = {name: case.make() for name, case in CASES.items()}
 
@@ -34,7 +35,6 @@ def main():
 
     # Explicit axes: the batch is sharded, the parameters are replicated.
     with jax.set_mesh(mesh):
-        sharded = jax.device_put(STEPS, jax.NamedSharding(mesh, P(None, "data", None)))
         replicated = jax.device_put(params, jax.NamedSharding(mesh, P()))
         explicit = jax.jit(all_of_them)(replicated, sharded)
 
@@ -49,8 +49,8 @@ def main():
         mine = all_of_them(params, jnp.concatenate([minibatches] * 4, axis=1))
         return jax.tree.map(lambda leaf: jax.lax.pcast(leaf[None], _missing(leaf), to="varying"), mine)
 
-    inside = jax.jit(gathered)(params, STEPS)
-    jax.eval_shape(alone, params, STEPS)
+    inside = jax.jit(gathered)(params, sharded)
+    jax.eval_shape(alone, params, sharded)
     for name, result in expected.items():
         for other in (explicit[name], inside[name]):
             jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5), other, result)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jaxtyping import Array, Float, PyTree
 
@@ -68,22 +69,24 @@ def locate_units(method: str, units: tuple[Units, ...], params: PyTree) -> tuple
     """Finds the arrays of all layers in the parameters and checks that their shapes agree."""
     check_params(method, params)
     leaves, structure = jax.tree.flatten(params)
-    positions = jax.tree.unflatten(structure, range(len(leaves)))
+    # Arrays, since a variable of nnx may be read with [...].
+    positions = jax.tree.unflatten(structure, [np.asarray(position) for position in range(len(leaves))])
 
     masked = any(isinstance(leaf, optax.MaskedNode) for leaf in jax.tree.leaves(params, is_leaf=_is_masked))
 
     def find(where: Where, what: str) -> int:
         try:
-            position = where(positions)
+            # A variable of nnx holds one array, too.
+            picked = jax.tree.leaves(where(positions))
         except Exception as error:
             if masked:
                 raise ValueError(_hidden(method, what)) from error
             raise
-        if masked and not isinstance(position, int):
+        if not picked and masked:
             raise ValueError(_hidden(method, what))
-        if not isinstance(position, int):
-            raise ValueError(f"{what}: `where` must pick one array out of the parameters, got {type(position)}")
-        return position
+        if len(picked) != 1 or not isinstance(picked[0], np.ndarray):
+            raise ValueError(f"{what}: `where` must pick one array out of the parameters, got {picked}")
+        return int(picked[0])
 
     def locate(layer: Units) -> Layer:
         what = f"the units of {layer.features!r}"

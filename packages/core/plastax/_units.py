@@ -153,8 +153,7 @@ def _member(layer_of: Callable[[Any], Any], *names: str) -> Where:
         layer = layer_of(params)
         for name in names:
             if isinstance(layer, Mapping) and name in layer:
-                found = layer[name]
-                return getattr(found, "value", found)  # What nnx wraps.
+                return layer[name]
             if hasattr(layer, name):
                 return getattr(layer, name)
         raise ValueError(f"there is no {' or '.join(names)} in the layer of type {type(layer).__name__}")
