@@ -10,6 +10,8 @@ import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float
 
+from ._lapack_threads import limit_lapack_threads
+
 
 Distribution = Literal["features", "covariance"]
 
@@ -99,6 +101,7 @@ def one_matrix_at_a_time_on_cpu(function: Callable[[Array], Any], matrices: Floa
 
     What `function` returns for all matrices.
     """
+    limit_lapack_threads()
     *batch, rows, columns = matrices.shape
     if math.prod(batch) == 1:
         return jax.tree.map(lambda leaf: leaf.reshape(*batch, *leaf.shape), function(matrices.reshape(rows, columns)))
