@@ -403,8 +403,9 @@ def gradients_of(params, dtype=jnp.float32):
 
 
 def run_steps(transform, params, state=None, minibatches=MINIBATCHES, jit=jax.jit):
-    """The updates of several steps at the same parameters, and the last state."""
+    """The updates of several steps at the same parameters, which are not those of `init`, and the last state."""
     state = transform.init(params) if state is None else state
+    params = jax.tree.map(lambda p: 1.1 * p + 0.1, params)
     update = jit(
         lambda state, inputs: transform.update(gradients_of(params), state, params, **extra_args(params, inputs))
     )
@@ -520,7 +521,8 @@ def test_keys_keep_their_implementation(implementation):
     assert_same(drawn(typed), drawn(raw))
     noise = jax.random.split(typed)[0]
     expected = optax.tree.random_like(noise, params, jax.random.normal)
-    added = jax.tree.map(lambda u, g: (u - g) / 0.5, drawn(typed)[0], gradients_of(params))
+    moved = jax.tree.map(lambda p: 1.1 * p + 0.1, params)
+    added = jax.tree.map(lambda u, g: (u - g) / 0.5, drawn(typed)[0], gradients_of(moved))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), added, expected)
 
 

@@ -31,7 +31,7 @@ from ._sketch import (
 from ._spectral_penalty import SpectralPenaltyState as SpectralPenaltyState, spectral_penalty as spectral_penalty
 from ._units import Incoming as Incoming, Outgoing as Outgoing, Units as Units
 from ._wasserstein import WassersteinState as WassersteinState, wasserstein as wasserstein
-from ._window import restart_windows as restart_windows
+from ._window import EffectiveRankState as EffectiveRankState, restart_windows as restart_windows
 
 
 try:
