@@ -16,6 +16,7 @@ from ._gram import (
     gram_fits,
     gram_limits,
 )
+from ._sharding import explicit_spec, gathered, on_each_device
 from .reference import Distribution, at_least_float32
 
 
@@ -81,7 +82,14 @@ def _opaque_to_vmap(of: Distribution, capability: int | None):
             *arrays, cpu=wide, cuda=wide, rocm=wide, default=partial(_in_own_precision, of=of)
         )
 
-    return batch_in_front(compute)
+    def compute_anywhere(features, *mask):
+        batch_axes = features.ndim - 2
+        whole = tuple(gathered(array, keep=batch_axes) for array in (features, *mask))
+        rank, gradient = on_each_device(compute, whole, batch_axes)
+        spec = explicit_spec(features)
+        return rank, gradient if spec is None else jax.sharding.reshard(gradient, spec)
+
+    return batch_in_front(compute_anywhere)
 
 
 def _in_float64(features, mask=None, *, of):

@@ -8,6 +8,8 @@ import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Bool, Int
 
+from plastax_kernels._sharding import inside_shard_map, varying_axes, varying_over
+
 from ._checks import check_interval
 
 
@@ -69,7 +71,23 @@ def run_if(
     def chosen(*operands):
         return jax.tree.map(lambda yes, no: jnp.where(predicate, yes, no), on_true(*operands), on_false(*operands))
 
-    return jax.lax.cond(_anywhere(predicate), chosen, on_false, *operands)
+    branches = (chosen, on_false)
+    if inside_shard_map():
+        branches = _varying_alike(*branches, *operands)
+    return jax.lax.cond(_anywhere(predicate), *branches, *operands)
+
+
+def _varying_alike(on_true, on_false, *operands):
+    # Inside of shard_map a result may vary over devices in one branch only, which `cond` refuses.
+    types = tuple(jax.eval_shape(branch, *operands) for branch in (on_true, on_false))
+
+    def alike(branch):
+        def run(*operands):
+            return jax.tree.map(lambda leaf, *each: varying_over(leaf, varying_axes(each)), branch(*operands), *types)
+
+        return run
+
+    return alike(on_true), alike(on_false)
 
 
 def every(

@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from plastax_kernels._sharding import varying_axes, varying_over
+
 from ._checks import check_count, check_range
 from ._effective_rank import effective_rank
 from ._er_gradient import Features, Layers
@@ -113,9 +115,10 @@ def effective_rank_step(
             step = jax.tree.map(lambda g: -jnp.asarray(rate, g.dtype) * g, gradient)
             if max_relative_step is not None:
                 step = jax.tree.map(lambda s, p: _bounded(s, p, max_relative_step), step, here)
-            return found.astype(jnp.float32), add_scaled(descent, 1, step)
+            return found, add_scaled(descent, 1, step)
 
-        start = (jnp.zeros((), jnp.float32), jax.tree.map(jnp.zeros_like, params))
+        nothing = varying_over(jnp.zeros((), jnp.float32), varying_axes(params))
+        start = (nothing, jax.tree.map(jnp.zeros_like, params))
         return jax.lax.fori_loop(0, steps, one_step, start, unroll=steps == 1)
 
     return windowed(

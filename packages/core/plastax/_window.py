@@ -7,6 +7,8 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from plastax_kernels._sharding import gathered, varying_axes, varying_over
+
 from ._checks import check_count
 
 
@@ -47,7 +49,7 @@ def check_window(transform: str, window: int, inputs: Any) -> None:
             raise ValueError(f"a minibatch needs a leading axis of samples and no empty axis, got shape {leaf.shape}")
 
 
-def init_window(window: int, inputs: Any) -> EffectiveRankState:
+def init_window(window: int, inputs: Any, params: PyTree) -> EffectiveRankState:
     """An empty window of minibatches like `inputs`."""
 
     def empty(leaf):
@@ -58,7 +60,8 @@ def init_window(window: int, inputs: Any) -> EffectiveRankState:
         count=jnp.zeros((), jnp.int32),
         batches=None if window == 1 else jax.tree.map(empty, inputs),
         updates=jnp.zeros((), jnp.int32),
-        effective_rank=jnp.zeros((), jnp.float32),
+        # Inside of shard_map it differs between devices where the parameters do.
+        effective_rank=varying_over(jnp.zeros((), jnp.float32), varying_axes(params)),
     )
 
 
@@ -74,7 +77,8 @@ def push(transform: str, state: EffectiveRankState, inputs: Any, expected: Any) 
         _check_like(transform, inputs, expected)
 
     def write(batches, batch):
-        batch = _without_keys(jnp.asarray(batch))
+        # On a mesh with explicit axes, each device keeps all samples of the window.
+        batch = gathered(_without_keys(jnp.asarray(batch)))
         return jax.lax.dynamic_update_index_in_dim(
             batches, batch.astype(batches.dtype), state.count % batches.shape[0], 0
         )

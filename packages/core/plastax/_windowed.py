@@ -9,6 +9,8 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PyTree
 
+from plastax_kernels._sharding import varying_axes
+
 from ._branch import every
 from ._checks import check_callable, check_interval
 from ._er_gradient import Features, Layers, rank_and_gradient
@@ -44,7 +46,7 @@ def windowed(
     expected = inputs
 
     def init(params):
-        return init_window(window, expected)
+        return init_window(window, expected, params)
 
     def update(updates, state, params, *, inputs=None, model_state=None, **_):
         updates_before = state.updates
@@ -52,7 +54,7 @@ def windowed(
 
         def rank_and_gradient_at(params):
             with _naming_masked_parameters(name, params):
-                return rank_and_gradient(
+                found, gradient = rank_and_gradient(
                     features,
                     params,
                     stacked(state, inputs),
@@ -61,14 +63,16 @@ def windowed(
                     layers=layers,
                     rank=rank,
                 )
-
-        def due():
-            found, addition = act(updates, params, rank_and_gradient_at, updates_before)
-            return found.astype(jnp.float32), addition
+            # Inside of shard_map, devices that share parameters share a state, which shows their mean.
+            axes = tuple(sorted(varying_axes(found) - varying_axes(params)))
+            return (jax.lax.pmean(found, axes) if axes else found).astype(jnp.float32), gradient
 
         # Zeros come cheaper out of the untaken branch than the updates themselves, which would be copied.
         found, addition = every(
-            interval, state.count, due, lambda: (state.effective_rank, jax.tree.map(jnp.zeros_like, params))
+            interval,
+            state.count,
+            lambda: act(updates, params, rank_and_gradient_at, updates_before),
+            lambda: (state.effective_rank, jax.tree.map(jnp.zeros_like, params)),
         )
         return add_scaled(updates, 1, addition), state._replace(effective_rank=found)
 
