@@ -19,7 +19,6 @@ from ._locate_units import check_units, contribution, locate_units, read_feature
 from ._reset_units import Init, check_optimizer, draw_units, no_units, place_units
 from ._typing import Scalar
 from ._units import Units
-from ._varying import varying_like
 
 
 class UnitStatistics(NamedTuple):
@@ -191,7 +190,7 @@ def continual_backprop(
             utility = contribution(layer, jnp.mean(jnp.abs(rows), axis=0), old, new)
             age = past.age + 1
             mature = jnp.sum(age > maturity_threshold, dtype=jnp.int32)
-            share = rate * mature.astype(jnp.float32)
+            share = jnp.asarray(rate, jnp.float32) * mature.astype(jnp.float32)
             known = UnitStatistics(
                 age=age,
                 utility=decay_rate * past.utility + (1 - decay_rate) * utility,
@@ -211,8 +210,8 @@ def continual_backprop(
             ]
             return draw_units(layers, old, least, jax.random.fold_in(key, state.step), init)
 
-        def draw_none(old, *others):
-            return varying_like(no_units(layers, old, most), (old, due, *others))
+        def draw_none(old, *_):
+            return no_units(layers, old, most)
 
         due = jnp.stack(due)
         inputs = old, as_key(state.key, key), statistics, corrections

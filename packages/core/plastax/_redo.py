@@ -16,7 +16,6 @@ from ._locate_units import check_units, locate_units, read_features
 from ._reset_units import Init, check_optimizer, draw_units, no_units, place_units
 from ._typing import Scalar
 from ._units import Units
-from ._varying import varying_like
 
 
 class RedoState(NamedTuple):
@@ -134,8 +133,8 @@ def redo(
             return new_units, jax.tree.map(jnp.zeros_like, activity)
 
         def wait(old, key, activity):
-            none = no_units(layers, old, [layer.width for layer in layers])
-            return varying_like((none, activity), (old, key, activity))
+            del key
+            return no_units(layers, old, [layer.width for layer in layers]), activity
 
         inputs = jax.tree.leaves(params), as_key(state.key, key), activity
         new_units, activity = every(interval, step, recycle, wait, *inputs)
