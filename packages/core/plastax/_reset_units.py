@@ -3,7 +3,7 @@
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -106,7 +106,7 @@ def place_units(
     """
     old, structure = jax.tree.flatten(params)
     # In the wider type, else half precision updates would miss the zeros that they should lead to.
-    new = [
+    new: list[Any] = [
         update if update is None else update.astype(wider(update.dtype, parameter.dtype))
         for parameter, update in zip(old, structure.flatten_up_to(updates), strict=True)
     ]
