@@ -12,5 +12,6 @@ from ._dense import (
 )
 from ._effective_rank import effective_rank_and_gradient as effective_rank_and_gradient
 from ._gram import gram as gram, rank_from_gram as rank_from_gram
+from ._lapack_threads import set_lapack_threads as set_lapack_threads
 from ._mlp import mlp_ggnvp as mlp_ggnvp, mlp_hvp as mlp_hvp
 from .reference_dense import DenseGradients as DenseGradients

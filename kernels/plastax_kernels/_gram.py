@@ -48,7 +48,7 @@ def gram(
 
     **Returns:**
 
-    A symmetric matrix of side `min(samples, width)` for each batch entry.
+    A matrix of side `min(samples, width)` for each batch entry, equal to its transpose bit for bit.
     """
     side = min(features.shape[-2:])
     return dispatch(

@@ -1,12 +1,16 @@
 """The operations in plain XLA: the source of truth that every faster path is held against."""
 
-from typing import Literal
+import math
+from collections.abc import Callable
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float
+
+from ._lapack_threads import limit_lapack_threads
 
 
 Distribution = Literal["features", "covariance"]
@@ -33,7 +37,7 @@ def gram(
 
     **Returns:**
 
-    A symmetric matrix of side `min(samples, width)` for each batch entry.
+    A matrix of side `min(samples, width)` for each batch entry, equal to its transpose bit for bit.
     """
     samples, width = features.shape[-2:]
     features = features.astype(at_least_float32(features.dtype))
@@ -42,7 +46,9 @@ def gram(
     # XLA's CPU product of a transposed left operand is up to three times slower than the transposition and a plain
     # product; the barrier keeps it from merging the two again.
     rows = features if samples <= width else jax.lax.optimization_barrier(features.mT)
-    return jnp.matmul(rows, rows.mT, precision=jax.lax.Precision.HIGHEST)
+    product = jnp.matmul(rows, rows.mT, precision=jax.lax.Precision.HIGHEST)
+    # On some processors the two halves of the product round differently.
+    return 0.5 * product + 0.5 * product.mT
 
 
 def rank_from_gram(
@@ -61,7 +67,7 @@ def rank_from_gram(
     The effective rank and a symmetric matrix `M`, such that the gradient of the effective rank with respect to the
     features is `M A` (Gram matrix on the left) or `A M` (on the right). Both are zero for an all-zero Gram matrix.
     """
-    eigenvalues, vectors = _eigh(gram_matrix)
+    eigenvalues, vectors = one_matrix_at_a_time_on_cpu(_eigh, gram_matrix)
     singular = jnp.sqrt(jnp.maximum(eigenvalues, 0))
     largest = jnp.max(singular, axis=-1, keepdims=True)
     # Negated so that NaN counts as kept: a broken input must stay visible, not turn into a rank of zero.
@@ -80,22 +86,33 @@ def rank_from_gram(
     return rank[..., 0], projector
 
 
-def _eigh(
-    matrices: Float[Array, "*batch side side"],
-) -> tuple[Float[Array, "*batch side"], Float[Array, "*batch side side"]]:
-    # One matrix at a time. A batched call on CPU hands its matrices to the very thread pool that it is running on, and
-    # two such calls side by side in one program wait for each other for ever (jaxlib 0.10.2).
-    batch, side = matrices.shape[:-2], matrices.shape[-1]
+def one_matrix_at_a_time_on_cpu(function: Callable[[Array], Any], matrices: Float[Array, "*batch rows columns"]) -> Any:
+    """Applies a decomposition of LAPACK's to each matrix: in one batched call, except on CPU.
 
-    def single(matrix):
-        vectors, eigenvalues = jax.lax.linalg.eigh(matrix, symmetrize_input=False)
-        return eigenvalues, vectors
+    A batched call on CPU hands its matrices to the very thread pool that it is running on, and two such calls side by
+    side in one program wait for each other forever (jaxlib 0.10.2). On GPUs one batched call is several times faster.
 
-    if not batch:
-        return single(matrices)
-    flat = matrices.reshape(-1, side, side)
-    if flat.shape[0] == 1:
-        eigenvalues, vectors = single(flat[0])
-    else:
-        eigenvalues, vectors = jax.lax.map(single, flat)
-    return eigenvalues.reshape(*batch, side), vectors.reshape(*batch, side, side)
+    **Arguments:**
+
+    - `function`: from [..., rows, columns] to a pytree of arrays with the same leading axes.
+    - `matrices`: what to apply it to.
+
+    **Returns:**
+
+    What `function` returns for all matrices.
+    """
+    limit_lapack_threads()
+    *batch, rows, columns = matrices.shape
+    if math.prod(batch) == 1:
+        return jax.tree.map(lambda leaf: leaf.reshape(*batch, *leaf.shape), function(matrices.reshape(rows, columns)))
+
+    def in_turn(matrices):
+        results = jax.lax.map(function, matrices.reshape(-1, rows, columns))
+        return jax.tree.map(lambda leaf: leaf.reshape(*batch, *leaf.shape[1:]), results)
+
+    return jax.lax.platform_dependent(matrices, cpu=in_turn, default=function)
+
+
+def _eigh(matrix):
+    vectors, eigenvalues = jax.lax.linalg.eigh(matrix, symmetrize_input=False)
+    return eigenvalues, vectors

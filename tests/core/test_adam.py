@@ -81,3 +81,26 @@ def test_rates_can_be_vmapped_and_unknown_arguments_are_accepted():
 def test_bad_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
         plastax.scale_by_adam(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("params_dtype", "grads_dtype"),
+    [(jnp.float32, jnp.bfloat16), (jnp.bfloat16, jnp.float32), (jnp.bfloat16, jnp.bfloat16)],
+)
+def test_mixed_precision_has_the_types_of_optax(params_dtype, grads_dtype):
+    params, grads = jnp.ones((4, 3), params_dtype), gradients(20)[::5].astype(grads_dtype)
+    ours, theirs = plastax.scale_by_adam(), optax.scale_by_adam()
+    states = [ours.init(params), theirs.init(params), ours.init(params.astype(jnp.float32))]
+    with jax.numpy_dtype_promotion("standard"):
+        for grad in grads:
+            left, states[0] = ours.update(grad, states[0], params)
+            right, states[1] = theirs.update(grad, states[1], params)
+            exact, states[2] = ours.update(grad.astype(jnp.float32), states[2], params.astype(jnp.float32))
+            assert left.dtype == right.dtype
+            # optax computes in the type of the gradients: a few roundings of 2**-8 each.
+            np.testing.assert_allclose(left.astype(jnp.float32), right.astype(jnp.float32), rtol=0, atol=2**-5)
+            np.testing.assert_array_equal(left, exact.astype(left.dtype))
+    # Without the parameters, no precision is lost.
+    assert ours.update(grads[0], states[0])[0].dtype == jnp.float32
+    updates, _ = ours.update(None, ours.init(params), params)
+    assert updates is None

@@ -7,6 +7,7 @@ import numpy as np
 import optax
 import pytest
 from continual_backprop_support import make_params, make_units, normal, waves
+from flax import nnx
 
 import plastax
 
@@ -17,7 +18,7 @@ class Module(eqx.Module):
     activation: object = jax.nn.relu
 
 
-@pytest.mark.parametrize("kind", ["tuple", "flax", "equinox"])
+@pytest.mark.parametrize("kind", ["tuple", "flax", "nnx", "equinox"])
 def test_other_trees_of_parameters(kind):
     # The same network and step in each: only the tree and, for Equinox, the order of the axes differ.
     params = make_params(sizes=(3, 8, 2))
@@ -26,7 +27,7 @@ def test_other_trees_of_parameters(kind):
 
     def step(params, grads, units, init):
         optimizer = plastax.continual_backprop(
-            optax.sgd(0.1, 0.9), [units], replacement_rate=0.3, maturity_threshold=0, key=jax.random.key(0), init=init
+            optax.sgd(0.1, 0.9), units, replacement_rate=0.3, maturity_threshold=0, key=jax.random.key(0), init=init
         )
         updates, state = jax.jit(optimizer.update)(grads, optimizer.init(params), params, features=features)
         assert (state.layers[0].age == 0).sum() == 2
@@ -45,7 +46,7 @@ def test_other_trees_of_parameters(kind):
         def convert(p):
             return ((p["w1"], p["b1"]), (p["w2"], p["b2"]))
 
-        units = described(lambda p: p[0][0], lambda p: p[0][1], lambda p: p[1][0], lambda p: p[1][1])
+        units = [described(lambda p: p[0][0], lambda p: p[0][1], lambda p: p[1][0], lambda p: p[1][1])]
         init = waves
     elif kind == "flax":
 
@@ -53,12 +54,24 @@ def test_other_trees_of_parameters(kind):
             dense = [{"kernel": p[f"w{i}"], "bias": p[f"b{i}"]} for i in (1, 2)]
             return {"params": {"Dense_0": dense[0], "Dense_1": dense[1]}}
 
-        units = described(
-            lambda p: p["params"]["Dense_0"]["kernel"],
-            lambda p: p["params"]["Dense_0"]["bias"],
-            lambda p: p["params"]["Dense_1"]["kernel"],
-            lambda p: p["params"]["Dense_1"]["bias"],
-        )
+        units = [
+            described(
+                lambda p: p["params"]["Dense_0"]["kernel"],
+                lambda p: p["params"]["Dense_0"]["bias"],
+                lambda p: p["params"]["Dense_1"]["kernel"],
+                lambda p: p["params"]["Dense_1"]["bias"],
+            ),
+            plastax.Units.dense("h1", lambda p: p["params"]["Dense_0"], lambda p: p["params"]["Dense_1"]),
+        ]
+        init = waves
+    elif kind == "nnx":
+        network = nnx.Dict(first=nnx.Linear(3, 8, rngs=nnx.Rngs(0)), second=nnx.Linear(8, 2, rngs=nnx.Rngs(0)))
+
+        def convert(p):
+            state = nnx.state(network)
+            return jax.tree.unflatten(jax.tree.structure(state), [p["b1"], p["w1"], p["b2"], p["w2"]])
+
+        units = [plastax.Units.dense("h1", lambda p: p["first"], lambda p: p["second"])]
         init = waves
     else:
         key = jax.random.key(0)
@@ -70,13 +83,16 @@ def test_other_trees_of_parameters(kind):
             where = lambda m: (m.first.weight, m.first.bias, m.second.weight, m.second.bias)  # noqa: E731
             return eqx.tree_at(where, module, (p["w1"].T, p["b1"], p["w2"].T, p["b2"]))
 
-        units = described(
-            lambda m: m.first.weight, lambda m: m.first.bias, lambda m: m.second.weight, lambda m: m.second.bias, 0, 1
-        )
+        where = (lambda m: m.first.weight, lambda m: m.first.bias, lambda m: m.second.weight, lambda m: m.second.bias)
+        units = [
+            described(*where, 0, 1),
+            plastax.Units.dense("h1", lambda m: m.first, [lambda m: m.second], output_axis=0),
+        ]
 
         def init(key, shape, dtype):
             return waves(key, shape[::-1], dtype).T
 
-    after = step(convert(params), convert(grads), units, init)
-    for ours, theirs in zip(jax.tree.leaves(after), jax.tree.leaves(convert(expected)), strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-6)
+    for description in units:
+        after = step(convert(params), convert(grads), description, init)
+        for ours, theirs in zip(jax.tree.leaves(after), jax.tree.leaves(convert(expected)), strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-6)

@@ -280,3 +280,25 @@ def test_bias_takes_over_the_mean_in_front_of_batch_norm_in_evaluation():
     assert np.abs(evaluate(removed, setting.state, setting.x)[0] - base).max() > 1e-4
     repaired = _remove(_move_mean_to_bias(model, units, 1, mean), units, 1)
     np.testing.assert_allclose(evaluate(repaired, setting.state, setting.x)[0], base, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda n, key: MLP(n, n, n, depth=n, key=key),
+        lambda n, key: ConvNet((n, n, n), n, (n,), (n,), (n,), key=key),
+        lambda n, key: GatedLinear(n, n, n, rank=n, key=key),
+        lambda n, key: ActorCritic(n, n, n, key=key),
+        lambda n, key: ResNet18(n, n, n, (n, n), key=key),
+    ],
+    ids=["mlp", "convnet", "gated_linear", "actor_critic", "resnet"],
+)
+def test_sizes_may_be_integers_of_numpy(make):
+    # Only shapes: the structure holds the static fields, which must be the same numbers of the same type.
+    numpys, pythons = (jax.eval_shape(functools.partial(make, n), quick_key(0)) for n in (np.prod((2, 2)), 4))
+    assert jax.tree.structure(numpys) == jax.tree.structure(pythons)
+    assert jax.tree.leaves(numpys) == jax.tree.leaves(pythons)
+    assert all(type(size) is int for size in getattr(numpys, "in_shape", ()))
+    for wrong in (True, 2.0):
+        with pytest.raises((ValueError, TypeError)):
+            make(wrong, quick_key(0))

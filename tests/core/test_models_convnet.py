@@ -125,7 +125,7 @@ def test_concatenated_relu_doubles_channels_and_has_no_resettable_units():
         ({"in_shape": (4, 4, 3), "padding": "VALID"}, r"nothing is left of an image of shape \(4, 4, 3\)"),
         ({"channels": (4,)}, "of one length"),
         ({"dense": ()}, "a hidden dense layer at least"),
-        ({"dense": (3, 0)}, r"`dense` must be positive.*\(3, 0\)"),
+        ({"dense": (3, 0)}, r"`dense\[1\]` must be a whole number of at least 1, got 0"),
     ],
 )
 def test_bad_arguments_are_named(arguments, message):

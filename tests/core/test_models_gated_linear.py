@@ -105,7 +105,7 @@ def test_rank_of_the_initial_kernel_can_be_chosen():
     np.testing.assert_allclose(kernels.var(), 1, atol=0.1)
 
 
-@pytest.mark.parametrize(("rank", "message"), [(0, "`rank` must be positive"), (7, r"at most min.* = 6, got 7")])
+@pytest.mark.parametrize(("rank", "message"), [(0, "`rank` must be a whole number"), (7, r"at most min.* = 6, got 7")])
 def test_impossible_ranks_are_refused(rank, message):
     with pytest.raises(ValueError, match=message):
         GatedLinear(6, 2, width=20, rank=rank, key=quick_key(0))

@@ -83,8 +83,9 @@ def test_concatenated_relu_has_features_twice_as_wide_and_no_resettable_units():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"depth": 0}, "`depth` must be positive"),
-        ({"width": -3}, "`width` must be positive.*-3"),
+        ({"depth": 0}, "`depth` must be a whole number"),
+        ({"width": -3}, "`width` must be a whole number of at least 1, got -3"),
+        ({"width": True}, "`width` must be a whole number of at least 1, got True"),
         ({"activation": "swoosh"}, "`activation` must be one of.*'swoosh'"),
     ],
 )

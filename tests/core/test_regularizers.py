@@ -1,5 +1,7 @@
 """The regularizers on weights against formulas worked by hand and finite differences in float64."""
 
+from functools import partial
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -230,3 +232,31 @@ def test_weight_decay_of_l2_er_is_that_of_optax():
     left, _ = ours.update(ZEROS, ours.init(PARAMS), PARAMS, inputs=inputs)
     right, _ = theirs.update(ZEROS, theirs.init(PARAMS), PARAMS)
     assert_trees_close(left, right)
+
+
+STACK = jnp.asarray(np.random.default_rng(5).normal(size=(3, 4, 6)), jnp.float32)
+
+
+def layout(kernel):
+    return lambda path, leaf: kernel
+
+
+@pytest.mark.parametrize("make", [partial(plastax.spectral_penalty, 1.0, key=KEY), partial(plastax.parseval, 1.0)])
+def test_stacks_and_heads_are_described(make):
+    message = r"params\['w'\] has shape \(3, 4, 6\), which could be .* plastax.Kernel\(stacked=\(0,\)\)"
+    with pytest.raises(ValueError, match=message):
+        gradient_of(make(), {"w": STACK}, updates=1)
+
+    # A stack is as many separate matrices.
+    together = gradient_of(make(role=layout(plastax.Kernel(stacked=(0,)))), STACK, updates=60)
+    for matrix, added in zip(STACK, together, strict=True):
+        np.testing.assert_allclose(added, gradient_of(make(), matrix, updates=60), rtol=2e-3, atol=2e-3)
+    # Heads are one matrix whose outputs have two axes, a convolution one whose inputs have.
+    heads = gradient_of(make(role=layout(plastax.Kernel(outputs=(1, 2)))), STACK, updates=60)
+    flat = gradient_of(make(), STACK.reshape(3, 24), updates=60)
+    np.testing.assert_allclose(heads, flat.reshape(3, 4, 6), rtol=2e-3, atol=2e-3)
+    convolution = gradient_of(make(role=layout(plastax.Kernel())), STACK, updates=60)
+    flat = gradient_of(make(), STACK.reshape(12, 6), updates=60)
+    np.testing.assert_allclose(convolution, flat.reshape(3, 4, 6), rtol=2e-3, atol=2e-3)
+    with pytest.raises(ValueError, match="does not fit"):
+        gradient_of(make(role=layout(plastax.Kernel(outputs=(3,)))), STACK, updates=1)

@@ -1,5 +1,7 @@
 """What an optimizer remembers of a unit goes with it, and descriptions of units that do not fit are refused."""
 
+from fractions import Fraction
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -71,6 +73,7 @@ def by_parameter(state):
     return found
 
 
+@pytest.mark.filterwarnings("ignore:continual_backprop wraps an Adam of optax")
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_the_optimizer_forgets_the_unit_and_nothing_else(name):
     params = make_params()
@@ -115,6 +118,7 @@ def test_the_optimizer_forgets_the_unit_and_nothing_else(name):
     assert forgotten >= 2
 
 
+@pytest.mark.filterwarnings("ignore:continual_backprop wraps an Adam of optax")
 def test_the_first_steps_of_a_new_unit_under_adam():
     """With counts of its own its first step has the length of the learning rate; with optax's, three times that."""
     params = make_params()
@@ -139,6 +143,72 @@ def test_the_first_steps_of_a_new_unit_under_adam():
     np.testing.assert_allclose(lengths["ours"], 0.1, rtol=1e-4)
     corrected = (0.1 / (1 - 0.9**41)) / np.sqrt(0.001 / (1 - 0.999**41))
     np.testing.assert_allclose(lengths["optax"], 0.1 * corrected, rtol=1e-3)
+
+
+def test_warns_of_an_adam_with_one_count_for_all():
+    params = make_params()
+    for adam in (optax.adam(0.1), optax.chain(optax.clip(1.0), optax.adamw(0.1))):
+        with pytest.warns(UserWarning, match=r"redo wraps an Adam of optax .* Use plastax\.adam"):
+            plastax.redo(adam, describe(), key=jax.random.key(0)).init(params)
+    # Without a warning: it holds biases only, or each entry has its own count.
+    muon = optax.contrib.muon(0.1)
+    for good in (muon, plastax.adam(0.1), optax.lion(0.1)):
+        plastax.redo(good, describe(), key=jax.random.key(0)).init(params)
+
+
+def test_an_array_hidden_by_a_mask_is_named():
+    labels = {"w1": "body", "b1": "body", "w2": "head", "b2": "head"}
+    cbp = plastax.continual_backprop(optax.sgd(0.1), describe(), replacement_rate=0.1, key=jax.random.key(0))
+    message = r"outgoing\[0\]: the array is hidden from continual_backprop by .*: wrap it around instead"
+    with pytest.raises(ValueError, match=message):
+        optax.multi_transform({"body": cbp, "head": optax.sgd(0.1)}, labels).init(make_params())
+    nested = {"a": {"w1": jnp.ones((3, WIDTH))}, "head": {"w2": jnp.ones((WIDTH, 2))}}
+    units = plastax.Units(
+        "hidden", plastax.Incoming(lambda p: p["a"]["w1"], 1), plastax.Outgoing(lambda p: p["head"]["w2"], 0)
+    )
+    cbp = plastax.continual_backprop(optax.sgd(0.1), units, replacement_rate=0.1, key=jax.random.key(0))
+    with pytest.raises(ValueError, match=message):
+        optax.masked(cbp, {"a": True, "head": False}).init(nested)
+
+
+def test_frozen_arrays_of_units_are_refused_and_others_are_left_alone():
+    params = make_params() | {"other": jnp.ones(2)}
+    features = {"body": {"hidden": jnp.ones((2, WIDTH)).at[:, GONE].set(0.0)}}
+    # Names of nested features are paths.
+    units = plastax.Units("body/hidden", describe().incoming, describe().outgoing)
+    optimizer = plastax.redo(optax.sgd(0.1), units, interval=1, key=jax.random.key(0))
+    state = optimizer.init(params)
+    updates, state = optimizer.update(params | {"other": None}, state, params, features=features)
+    assert updates["other"] is None
+    np.testing.assert_array_equal((params["w2"] + updates["w2"])[GONE], 0)
+    np.testing.assert_array_equal(state.replaced, [1])
+    with pytest.raises(ValueError, match="units of 'body/hidden' has no gradient"):
+        optimizer.update(params | {"w2": None}, state, params, features=features)
+    with pytest.raises(ValueError, match=r"no features 'body/hidden': `features` holds \['0', '1'\]"):
+        optimizer.update(params, state, params, features=(jnp.ones((2, WIDTH)), jnp.ones((2, WIDTH))))
+
+
+def test_the_account_agrees_with_exact_arithmetic():
+    """Round rates: the sum of 0.1 ten times is 1, in whatever order and precision it is computed."""
+    params = {"w1": jnp.ones((1, 10)), "w2": jnp.ones((10, 1))}
+    units = plastax.Units("h", plastax.Incoming(lambda p: p["w1"], 1), plastax.Outgoing(lambda p: p["w2"], 0))
+    steps = 40
+    for rate in (Fraction(1, 100), Fraction(3, 100), Fraction(7, 1000)):
+        optimizer = plastax.continual_backprop(
+            optax.sgd(0.0), units, replacement_rate=float(rate), maturity_threshold=0, key=jax.random.key(0)
+        )
+        # All units are mature again one step after they were new.
+        account, expected = Fraction(0), []
+        for _ in range(steps):
+            account += rate * 10
+            expected.append(account.numerator // account.denominator)
+
+        def step(state, _, optimizer=optimizer):
+            _, state = optimizer.update(params, state, params, features={"h": jnp.ones((1, 10))})
+            return state, state.replaced[0]
+
+        _, replaced = jax.lax.scan(step, optimizer.init(params), length=steps)
+        np.testing.assert_array_equal(replaced, expected)
 
 
 @pytest.mark.parametrize("name", ["adafactor", "sm3", "flatten"])
@@ -224,7 +294,7 @@ def test_several_outgoing_arrays_count_together():
     [
         (describe(axis=1, bias=None), ValueError, "disagree about the number of units"),
         (describe(axis=2), ValueError, r"outgoing\[0\]: there is no axis 2 in an array of shape \(5, 2\)"),
-        (describe(repeat=3), ValueError, "does not hold 3 equal repeats"),
+        (describe(repeat=3, channels_first=False), ValueError, "does not hold 3 equal repeats"),
         (describe(bias=lambda p: p["b1"]), ValueError, "cannot tell which axis"),
         (describe(where=lambda p: p), ValueError, "must pick one array"),
         (describe(where=lambda p: p["w3"]), KeyError, "w3"),
@@ -237,13 +307,33 @@ def test_descriptions_that_do_not_fit(units, error, message):
 
 
 @pytest.mark.parametrize(
-    ("units", "error", "message"),
+    ("make", "message"),
     [
-        (plastax.Units("h", (), describe().outgoing), ValueError, "at least one incoming and one outgoing"),
-        (plastax.Units("h", describe().incoming, ()), ValueError, "at least one incoming and one outgoing"),
-        (describe(repeat=0), ValueError, "`repeat`"),
+        (lambda: plastax.Units("h", (), describe().outgoing), "at least one incoming and one outgoing"),
+        (lambda: plastax.Units("h", describe().incoming, ()), "at least one incoming and one outgoing"),
+        (lambda: describe(repeat=0), "`repeat` of an outgoing array must be at least 1, got 0"),
+        (lambda: describe(repeat=2), "repeat=2, an outgoing array needs channels_first"),
+        (lambda: plastax.Units.dense("h", id, id, output_axis=1), "output_axis must be -1"),
     ],
 )
-def test_descriptions_that_say_nothing(units, error, message):
-    with pytest.raises(error, match=message):
-        plastax.redo(optax.sgd(0.1), [units], key=jax.random.key(0))
+def test_descriptions_that_say_nothing(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+@pytest.mark.parametrize(("params_dtype", "grads_dtype"), [(jnp.float32, jnp.bfloat16), (jnp.bfloat16, jnp.float32)])
+@pytest.mark.parametrize("inner", [lambda: optax.sgd(0.1), lambda: plastax.adam(0.1)], ids=["sgd", "adam"])
+def test_outgoing_weights_are_exactly_zero_in_mixed_precision(params_dtype, grads_dtype, inner):
+    params = jax.tree.map(lambda p: p.astype(params_dtype), make_params())
+    grads = jax.tree.map(lambda p: jnp.cos(p).astype(grads_dtype), params)
+    features = {"hidden": jnp.ones((2, WIDTH), params_dtype).at[:, GONE].set(0)}
+    optimizer = plastax.redo(inner(), describe(), interval=1, key=jax.random.key(0), init=sevens)
+    with jax.numpy_dtype_promotion("standard"):
+        updates, _ = optimizer.update(grads, optimizer.init(params), params, features=features)
+        after = optax.apply_updates(params, updates)
+    np.testing.assert_array_equal(np.asarray(after["w2"][GONE], np.float32), 0)
+    np.testing.assert_array_equal(np.asarray(after["b1"][GONE], np.float32), 0)
+    # The sum of an old weight and the step to the new one is rounded like any other sum.
+    resolution = 16 * float(jnp.finfo(params_dtype).eps)
+    np.testing.assert_allclose(np.asarray(after["w1"][:, GONE], np.float32), 7, rtol=resolution)
+    assert np.abs(np.asarray(after["w2"][STAY], np.float32)).min() > 0

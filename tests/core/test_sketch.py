@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import plastax
+from plastax import _sketch
 from plastax_benchmarks.speed._numpy_rank import numpy_effective_rank
 
 
@@ -88,6 +89,35 @@ def test_vmap_equals_a_loop_and_masks_count():
     )
 
 
+def test_bounds_can_be_differentiated_in_reverse():
+    features = FEATURES["polynomial"][:20, :15]
+
+    def upper(features):
+        return plastax.effective_rank_bounds(features, size=5, key=jax.random.key(0)).upper
+
+    direction = jnp.asarray(RNG.normal(size=features.shape), jnp.float32)
+    _, slope = jax.jvp(upper, (features,), (direction,))
+    np.testing.assert_allclose(jnp.sum(jax.grad(upper)(features) * direction), slope, rtol=1e-4)
+    # The part that has a rule of its own: the derivative of a sum of singular values is U V^T.
+    left, _, right = np.linalg.svd(np.asarray(features, np.float64), full_matrices=False)
+    np.testing.assert_allclose(jax.grad(_sketch._sum_of_singular_values)(features), left @ right, atol=1e-4)
+
+
+def test_zeros_give_no_nan_on_the_way():
+    with jax.debug_nans(True):
+        lower, upper = plastax.effective_rank_bounds(jnp.zeros((6, 5)), size=2, key=jax.random.key(0))
+        gradient = jax.grad(lambda f: plastax.effective_rank_bounds(f, size=2, key=jax.random.key(0)).upper)(
+            jnp.zeros((6, 5))
+        )
+    assert lower == upper == 0
+    assert not jnp.any(gradient)
+
+
 def test_bad_input():
+    sketch = plastax.sketched_effective_rank.__wrapped__
+    with pytest.raises(TypeError, match="a sketch needs real floating point features, got int32"):
+        sketch(jnp.ones((4, 4), jnp.int32), size=2, key=jax.random.key(0))
+    with pytest.raises(ValueError, match=r"one entry for each sample, shape \(4,\), got \(1,\)"):
+        sketch(jnp.ones((4, 4)), size=2, key=jax.random.key(0), mask=jnp.ones(1, bool))
     with pytest.raises(ValueError, match="size must be a whole number of at least 1, got 0"):
         plastax.sketched_effective_rank(FEATURES["relu"], size=0, key=jax.random.key(0))

@@ -1,13 +1,21 @@
 """What every transformation must do, whatever it is for."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+import equinox as eqx
+import flax.serialization
 import jax
 import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import optax
+import orbax.checkpoint
 import pytest
 
 import plastax
@@ -60,11 +68,15 @@ EXAMPLE = jax.ShapeDtypeStruct((4, 6), jnp.float32)
 
 @dataclass(frozen=True)
 class Case:
-    """A transformation, it at strength zero and with a traced strength, what it must refuse, whether masks fit it."""
+    """A transformation, and it with a strength of zero, with a traced strength and with a schedule.
+
+    `scheduled` gets a schedule and something to wrap the factory in. `bad` holds calls that must fail with a message.
+    """
 
     make: Callable[[], optax.GradientTransformationExtraArgs]
     neutral: Callable[[], optax.GradientTransformationExtraArgs]
     traced: Callable[[Any], optax.GradientTransformationExtraArgs]
+    scheduled: Callable[[Any, Any], optax.GradientTransformationExtraArgs]
     bad: tuple[tuple[Callable[[], Any], str], ...] = field(default=())
     maskable: bool = True
 
@@ -74,6 +86,7 @@ CASES = {
         lambda: plastax.add_effective_rank(features, 0.1, interval=2, window=3, inputs=EXAMPLE),
         lambda: plastax.add_effective_rank(features, 0.0),
         lambda s: plastax.add_effective_rank(features, s),
+        lambda wrap, s: wrap(plastax.add_effective_rank)(features, s, window=2, inputs=EXAMPLE),
         (
             (lambda: plastax.add_effective_rank(features, -1.0), r"weight must be in \[0, inf\), got -1.0"),
             (lambda: plastax.add_effective_rank(features, float("nan")), "weight must be in"),
@@ -92,6 +105,7 @@ CASES = {
         lambda: plastax.l2_er(features, weight_decay=0.1, er_weight=0.1, interval=2, window=2, inputs=EXAMPLE),
         lambda: plastax.l2_er(features, weight_decay=0.0, er_weight=0.0),
         lambda s: plastax.l2_er(features, weight_decay=s, er_weight=s),
+        lambda wrap, s: wrap(plastax.l2_er)(features, weight_decay=s, er_weight=s, interval=2, layers=["dense1"]),
         (
             (lambda: plastax.l2_er(features, weight_decay=-0.1, er_weight=0.1), "weight_decay must be in"),
             (lambda: plastax.l2_er(features, weight_decay=0.1, er_weight=-0.1), "er_weight must be in"),
@@ -103,6 +117,7 @@ CASES = {
         lambda: plastax.effective_rank_step(features, 0.1, interval=2, window=2, steps=2, inputs=EXAMPLE),
         lambda: plastax.effective_rank_step(features, 0.0),
         lambda s: plastax.effective_rank_step(features, s),
+        lambda wrap, s: wrap(plastax.effective_rank_step)(features, s, steps=2),
         (
             (lambda: plastax.effective_rank_step(features, -0.1), "learning_rate must be in"),
             (lambda: plastax.effective_rank_step(features, 0.1, steps=0), "steps must be a whole number"),
@@ -113,6 +128,7 @@ CASES = {
         lambda: plastax.spectral_penalty(0.1, key=KEY),
         lambda: plastax.spectral_penalty(0.0, key=KEY),
         lambda s: plastax.spectral_penalty(s, target=s, key=KEY),
+        lambda wrap, s: wrap(plastax.spectral_penalty)(s, target=s, key=KEY),
         (
             (lambda: plastax.spectral_penalty(-0.1, key=KEY), "strength must be in"),
             (lambda: plastax.spectral_penalty(0.1, key=KEY, target=-1.0), "target must be in"),
@@ -125,11 +141,13 @@ CASES = {
         lambda: plastax.spectral_penalty(0.1, key=KEY, warm_start=False, iterations=10),
         lambda: plastax.spectral_penalty(0.0, key=KEY, warm_start=False, iterations=10),
         lambda s: plastax.spectral_penalty(s, key=KEY, warm_start=False, iterations=10),
+        lambda wrap, s: wrap(plastax.spectral_penalty)(s, key=KEY, warm_start=False, iterations=10),
     ),
     "parseval": Case(
         lambda: plastax.parseval(0.1),
         lambda: plastax.parseval(0.0),
         lambda s: plastax.parseval(s, scale=s),
+        lambda wrap, s: wrap(plastax.parseval)(s, scale=s),
         (
             (lambda: plastax.parseval(-0.1), "strength must be in"),
             (lambda: plastax.parseval(0.1, scale=-1.0), "scale must be in"),
@@ -139,12 +157,14 @@ CASES = {
         lambda: plastax.l2_init(0.1),
         lambda: plastax.l2_init(0.0),
         lambda s: plastax.l2_init(s),
+        lambda wrap, s: wrap(plastax.l2_init)(s),
         ((lambda: plastax.l2_init(-0.1), "strength must be in"),),
     ),
     "wasserstein": Case(
         lambda: plastax.wasserstein(0.1),
         lambda: plastax.wasserstein(0.0),
         lambda s: plastax.wasserstein(s),
+        lambda wrap, s: wrap(plastax.wasserstein)(s),
         ((lambda: plastax.wasserstein(-0.1), "strength must be in"),),
     ),
     "continual_backprop": Case(
@@ -153,18 +173,23 @@ CASES = {
         ),
         lambda: plastax.continual_backprop(optax.identity(), UNITS, replacement_rate=0.0, key=KEY),
         lambda s: plastax.continual_backprop(plastax.adam(s, b1=s), UNITS, replacement_rate=s, decay_rate=s, key=KEY),
+        lambda wrap, s: wrap(plastax.continual_backprop)(
+            plastax.adam(s), UNITS, replacement_rate=s, maturity_threshold=0, key=KEY
+        ),
         maskable=False,
     ),
     "redo": Case(
         lambda: plastax.redo(optax.identity(), UNITS, threshold=0.9, interval=2, key=KEY),
         lambda: plastax.redo(optax.identity(), UNITS, interval=1000, key=KEY),
         lambda s: plastax.redo(plastax.adam(s), UNITS, threshold=s, key=KEY),
+        lambda wrap, s: wrap(plastax.redo)(optax.identity(), UNITS, threshold=s, interval=1, key=KEY),
         maskable=False,
     ),
     "shrink_and_perturb": Case(
         lambda: plastax.shrink_and_perturb(0.1, 0.1, key=KEY, every=2),
         lambda: plastax.shrink_and_perturb(0.0, 0.0, key=KEY),
         lambda s: plastax.shrink_and_perturb(s, s, key=KEY),
+        lambda wrap, s: wrap(plastax.shrink_and_perturb)(s, s, key=KEY),
         (
             (lambda: plastax.shrink_and_perturb(1.5, 0.1, key=KEY), r"shrink must be in \[0, 1\], got 1.5"),
             (lambda: plastax.shrink_and_perturb(0.5, -0.1, key=KEY), "sigma must be in"),
@@ -365,3 +390,206 @@ def test_regularizers_go_in_front_of_a_wrapper():
         wrapper = plastax.continual_backprop(optax.sgd(0.1), UNITS, replacement_rate=0.1, key=KEY)
         chain = optax.chain(regularizer, wrapper)
         jax.eval_shape(lambda t=chain: t.update(params, t.init(params), params, **extra_args(params)))
+
+
+HYPERPARAMETERS = {
+    *("strength", "weight", "weight_decay", "er_weight", "learning_rate"),
+    *("replacement_rate", "threshold", "shrink", "sigma"),
+}
+
+
+def gradients_of(params, dtype=jnp.float32):
+    return jax.tree.map(lambda p: (0.1 * jnp.cos(p)).astype(dtype), params)
+
+
+def run_steps(transform, params, state=None, minibatches=MINIBATCHES, jit=jax.jit):
+    """The updates of several steps at the same parameters, which are not those of `init`, and the last state."""
+    state = transform.init(params) if state is None else state
+    params = jax.tree.map(lambda p: 1.1 * p + 0.1, params)
+    update = jit(
+        lambda state, inputs: transform.update(gradients_of(params), state, params, **extra_args(params, inputs))
+    )
+    all_updates = []
+    for inputs in minibatches:
+        updates, state = update(state, inputs)
+        all_updates.append(updates)
+    return all_updates, state
+
+
+def assert_same(left, right):
+    assert jax.tree.structure(left) == jax.tree.structure(right)
+    for a, b in zip(jax.tree.leaves(left), jax.tree.leaves(right), strict=True):
+        assert a.dtype == b.dtype
+        np.testing.assert_array_equal(a, b)
+
+
+@all_cases
+@pytest.mark.parametrize(
+    ("params_dtype", "updates_dtype"),
+    [(jnp.float32, jnp.bfloat16), (jnp.bfloat16, jnp.float32), (jnp.float32, jnp.float16)],
+    ids=["narrow updates", "narrow parameters", "half updates"],
+)
+def test_mixed_precision(case, params_dtype, updates_dtype):
+    params = make_params(KEY, params_dtype)
+
+    def some_steps(make, params):
+        transform = make()
+
+        def step(carry, inputs):
+            params, state = carry
+            gradients = gradients_of(params, updates_dtype)
+            updates, state = transform.update(gradients, state, params, **extra_args(params, inputs))
+            return (optax.apply_updates(params, updates), state), updates
+
+        return jax.lax.scan(step, (params, transform.init(params)), MINIBATCHES)
+
+    # Mixed precision needs promotion, in optax.apply_updates too. Tracing alone finds types that do not fit.
+    with jax.numpy_dtype_promotion("standard"):
+        for make in (case.make, case.neutral):
+            (after, _), updates = jax.eval_shape(lambda params, make=make: some_steps(make, params), params)
+            assert all(leaf.dtype == params_dtype for leaf in jax.tree.leaves(after))
+            assert all(leaf.dtype in (params_dtype, updates_dtype) for leaf in jax.tree.leaves(updates))
+
+
+@all_cases
+def test_schedules_are_followed_and_can_be_injected(case):
+    params = make_params(KEY)
+
+    def schedule(count):
+        return 0.2 + 0.3 * jnp.asarray(count, jnp.float32)
+
+    # optax's own optimizers are not made for strict promotion.
+    with jax.numpy_dtype_promotion("standard"):
+        ours, _ = run_steps(case.scheduled(lambda factory: factory, schedule), params)
+        injected, state = run_steps(case.scheduled(optax.inject_hyperparams, schedule), params)
+        constant, _ = run_steps(case.scheduled(lambda factory: factory, lambda count: schedule(0)), params)
+    assert set(state.hyperparams) & HYPERPARAMETERS
+    for left, right in zip(ours, injected, strict=True):
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), left, right)
+    assert largest_difference(ours[0], constant[0]) < 1e-6
+    assert max(largest_difference(a, b) for a, b in zip(ours[1:], constant[1:], strict=True)) > 1e-3
+
+
+@all_cases
+def test_states_can_be_saved_by_equinox_and_flax(case, tmp_path):
+    params = make_params(KEY)
+    transform = case.make()
+    _, state = run_steps(transform, params, minibatches=MINIBATCHES[:1])
+    expected, last = run_steps(transform, params, state)
+
+    eqx.tree_serialise_leaves(tmp_path / "state.eqx", state)
+    by_equinox = eqx.tree_deserialise_leaves(tmp_path / "state.eqx", transform.init(params))
+    by_flax = flax.serialization.from_bytes(transform.init(params), flax.serialization.to_bytes(state))
+    as_dict = flax.serialization.to_state_dict(state)
+    by_dict = flax.serialization.from_state_dict(transform.init(params), as_dict)
+    for restored in (by_equinox, by_flax, by_dict):
+        assert_same(restored, state)
+    updates, end = run_steps(transform, params, by_flax)
+    assert_same((updates, end), (expected, last))
+
+
+def test_states_can_be_saved_by_orbax(tmp_path):
+    params = make_params(KEY)
+    template = {name: case.make().init(params) for name, case in CASES.items()}
+    states = {
+        name: run_steps(case.make(), params, minibatches=MINIBATCHES[:1], jit=lambda update: update)[1]
+        for name, case in CASES.items()
+    }
+    with orbax.checkpoint.PyTreeCheckpointer() as checkpointer:
+        checkpointer.save(tmp_path / "states", states)
+        restored = checkpointer.restore(
+            tmp_path / "states",
+            args=orbax.checkpoint.args.PyTreeRestore(
+                template, restore_args=orbax.checkpoint.checkpoint_utils.construct_restore_args(template)
+            ),
+        )
+    assert_same(restored, states)
+
+
+@pytest.mark.parametrize("implementation", ["threefry2x32", "rbg"])
+def test_keys_keep_their_implementation(implementation):
+    params = make_params(KEY)
+    typed, raw = jax.random.key(7, impl=implementation), jax.random.PRNGKey(7, impl=implementation)
+
+    def drawn(key):
+        transforms = [
+            plastax.shrink_and_perturb(0.0, 0.5, key=key),
+            plastax.redo(optax.identity(), UNITS, threshold=0.9, interval=1, key=key),
+        ]
+        return [run_steps(transform, params, minibatches=MINIBATCHES[:1])[0][0] for transform in transforms]
+
+    assert_same(drawn(typed), drawn(raw))
+    noise = jax.random.split(typed)[0]
+    expected = optax.tree.random_like(noise, params, jax.random.normal)
+    moved = jax.tree.map(lambda p: 1.1 * p + 0.1, params)
+    added = jax.tree.map(lambda u, g: (u - g) / 0.5, drawn(typed)[0], gradients_of(moved))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), added, expected)
+
+
+def test_refuses_several_keys():
+    for keys in (jax.random.split(KEY), jax.random.key_data(jax.random.split(KEY)), jnp.zeros(3, jnp.uint32)):
+        with pytest.raises((TypeError, jaxtyping.TypeCheckError)):
+            plastax.shrink_and_perturb(0.1, 0.1, key=keys)
+
+
+@all_cases
+def test_accumulated_gradients(case):
+    params = make_params(KEY)
+    plain = case.make()
+    several = optax.MultiSteps(case.make(), 2)
+    twice = jnp.stack([MINIBATCHES[1], MINIBATCHES[0]])
+    with jax.numpy_dtype_promotion("standard"):
+        (first, second), _ = run_steps(several, params, minibatches=twice)
+        (expected,), _ = run_steps(plain, params, minibatches=twice[1:])
+    assert all(jnp.all(leaf == 0) for leaf in jax.tree.leaves(first))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), second, expected)
+
+
+@all_cases
+def test_apply_if_finite_and_donated_buffers(case):
+    params = make_params(KEY)
+    guarded = optax.apply_if_finite(case.make(), max_consecutive_errors=2)
+
+    def step(params, state, inputs, factor):
+        gradients = jax.tree.map(lambda g: factor * g, gradients_of(params))
+        updates, state = guarded.update(gradients, state, params, **extra_args(params, inputs))
+        return optax.apply_updates(params, updates), state
+
+    def run(step, params):
+        # The key and the parameters belong to the caller: they are not donated.
+        params = jax.tree.map(jnp.array, params)
+        state = guarded.init(params)
+        for inputs, factor in zip(MINIBATCHES, (1.0, jnp.nan, 1.0), strict=True):
+            params, state = step(params, state, inputs, factor)
+        return params, state
+
+    with jax.numpy_dtype_promotion("standard"):
+        donated, state = run(jax.jit(step, donate_argnums=(0, 1)), params)
+        plain = optax.chain(case.make(), optax.identity())
+        expected = train(plain, params, MINIBATCHES[::2])
+    assert state.total_notfinite == 1
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), donated, expected)
+    assert not any(leaf.is_deleted() for leaf in jax.tree.leaves((params, KEY)))
+
+
+def test_gradients_that_are_none_stay_none():
+    params = make_params(KEY)
+    frozen = gradients_of(params)
+    frozen["dense2"] = {"kernel": None, "bias": None}
+    for name, case in CASES.items():
+        if name in ("continual_backprop", "redo"):  # All of these arrays belong to units.
+            continue
+        transform = case.make()
+        updates, _ = transform.update(frozen, transform.init(params), params, **extra_args(params))
+        assert updates["dense2"] == {"kernel": None, "bias": None}, name
+        assert updates["dense1"]["kernel"].shape == params["dense1"]["kernel"].shape
+
+
+def test_all_on_four_devices():
+    # In a process of its own: the number of devices cannot be changed later.
+    script = Path(__file__).with_name("transforms_on_devices.py")
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=4"
+    environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
+    result = subprocess.run([sys.executable, script], capture_output=True, text=True, env=environment)
+    assert result.returncode == 0, result.stderr[-5000:]
+    assert result.stdout.splitlines() == list(CASES)

@@ -14,7 +14,7 @@ def draw(*shape, seed=0):
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
-def rank64(features, of="features", cut=1e-7):
+def rank64(features, of="features", cut=1e-6):
     """Effective rank and its gradient by numpy's SVD."""
     left, singular, right = np.linalg.svd(np.asarray(features, np.float64), full_matrices=False)
     kept = singular > cut * singular.max()
@@ -37,6 +37,12 @@ def test_gram_with_a_mask(shape):
     poisoned = jnp.asarray(np.where(mask[..., None], features, np.nan))
     actual = jax.jit(gram)(poisoned, jnp.asarray(mask))
     np.testing.assert_allclose(actual, rows @ rows.swapaxes(-1, -2), atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(40, 300), (300, 40), (3, 33, 65)], ids=str)
+def test_gram_equals_its_transpose_bit_for_bit(shape):
+    matrix = np.asarray(jax.jit(gram)(jnp.asarray(draw(*shape))))
+    np.testing.assert_array_equal(matrix, matrix.swapaxes(-1, -2))
 
 
 def test_gram_widens_half_precision():
@@ -79,9 +85,57 @@ def test_effective_rank_and_gradient_in_float64(name):
     np.testing.assert_allclose(gradient, expected, atol=2e-6 * max(np.abs(expected).max(), 1))
 
 
+def relu_network_features(samples, width, depth=3):
+    """The last features of an untrained He-initialized ReLU network, computed in float32 as in training."""
+    features = draw(samples, 64)
+    for layer in range(depth):
+        kernel = draw(features.shape[1], width, seed=layer + 1) * np.float32(np.sqrt(2 / features.shape[1]))
+        features = np.maximum(features @ kernel, 0)
+    return features
+
+
+# What people compute the effective rank of: long tails, and a mean with little around it.
+COMMON = {
+    "500 x 512": relu_network_features(500, 512),
+    "2048 x 256": relu_network_features(2048, 256),
+    "1200 x 128": relu_network_features(1200, 128),
+    "mean and 1 % noise": (1 + 0.01 * draw(200, 150)).astype(np.float32),
+}
+
+
+@pytest.mark.parametrize("name", COMMON)
+def test_the_spectra_people_have(name):
+    features = COMMON[name]
+    rank, gradient = jax.jit(effective_rank_and_gradient)(jnp.asarray(features))
+    expected_rank, expected = rank64(features)
+    np.testing.assert_allclose(rank, expected_rank, rtol=1e-6)
+    # Float64 and one rounding to float32 (6e-8); the Gram matrix magnifies its own rounding, 1e-16, by the square of
+    # the spectrum's length.
+    singular = np.linalg.svd(features.astype(np.float64), compute_uv=False)
+    length = singular[0] / singular[singular > 1e-6 * singular[0]][-1]
+    tolerance = 1e-6 + 1e-15 * length**2
+    assert tolerance < 1e-3
+    np.testing.assert_allclose(gradient, expected, atol=tolerance * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("shape", [(64, 784, 300), (64, 4096, 256)], ids=str)
+def test_rounding_in_a_forward_pass_is_cut(shape):
+    """Inputs on a ray have features of rank one, whose gradient is zero, whatever a float32 product makes of them."""
+    samples, inputs, width = shape
+    ray = (np.abs(draw(samples, 1)) + np.float32(0.1)) * draw(1, inputs, seed=1)
+    kernel = draw(inputs, width, seed=2) * np.float32(np.sqrt(2 / inputs))
+    features = jax.jit(lambda ray, kernel: jax.nn.relu(ray @ kernel))(ray, kernel)
+    # The premise: this is not of rank one to the last bit.
+    singular = np.linalg.svd(np.asarray(features, np.float64), compute_uv=False)
+    assert 1e-9 < singular[1] / singular[0] < 1e-6
+    rank, gradient = effective_rank_and_gradient(features)
+    np.testing.assert_allclose(rank, 1, rtol=1e-6)
+    np.testing.assert_allclose(gradient, 0, atol=1e-6 / singular[0])
+
+
 @pytest.mark.parametrize("scale", [1e-25, 1.0, 1e25])
 def test_the_float32_path_holds_its_tolerance(scale):
-    """What accelerators without the Triton path run: value 1e-4, gradient 1e-3 while s_min / s_max >= 1e-2."""
+    """What platforms without float64 run: value 1e-4, gradient 1e-3 while s_min / s_max >= 1e-2."""
     left, _ = np.linalg.qr(draw(12, 12).astype(np.float64))
     right, _ = np.linalg.qr(draw(20, 12, seed=1).astype(np.float64))
     features = (left * np.geomspace(1, 1e-2, 12) @ right.T).astype(np.float32)

@@ -38,6 +38,9 @@ def rank(features):
     return plastax.effective_rank(features)
 
 
+triton_rank = partial(kernels.effective_rank_and_gradient, backend="triton")
+
+
 def gram_rank(matrix):
     return kernels.rank_from_gram(matrix, cut=1e-3)[0]
 
@@ -100,11 +103,11 @@ PROGRAMS = {
     "rank from gram, grad": (jax.grad(gram_rank), ((5, 5),), 1),
     "rank from gram, vmap of grad": (jax.vmap(jax.grad(gram_rank)), ((3, 5, 5),), 1),
     "rank from gram, too large": (gram_rank, ((65, 65),), 0),
-    "effective rank": (rank, ((9, 5),), 2),
-    "effective rank, grad": (jax.grad(rank), ((9, 5),), 2),
-    "effective rank, vmap of grad": (jax.vmap(jax.grad(rank)), ((3, 9, 5),), 2),
-    "effective rank by eigh": (jax.grad(rank), ((65, 90),), 1),
-    "effective rank, too large": (rank, ((1025, 1030),), 0),
+    # In float64, which the Triton path does not have, unless it is asked for.
+    "effective rank": (jax.grad(rank), ((9, 5),), 0),
+    "effective rank by Triton": (triton_rank, ((9, 5),), 2),
+    "effective rank by Triton, vmap": (jax.vmap(triton_rank), ((3, 9, 5),), 2),
+    "effective rank by Triton and eigh": (triton_rank, ((65, 90),), 1),
     "dense": (kernels.dense_relu_tangents, FORWARD, 1),
     "dense, vmap": (jax.vmap(kernels.dense_relu_tangents), batched(FORWARD), 1),
     "dense, partial vmap": (
@@ -117,7 +120,6 @@ PROGRAMS = {
     "dense backward, vmap": (jax.vmap(kernels.dense_relu_tangents_backward), batched(BACKWARD), 2),
     "hvp": (hvp, HVP, 9),
     "hvp, vmap": (jax.vmap(hvp), batched(HVP), 9),
-    "l2_er": (l2_er_update, ((5, 6), (9, 5)), 2),
     # Samples come in whole chunks, in a loop, and a rest: two programs of the layers.
     "spectrum of hessian": (spectrum_program("hessian"), SPECTRUM, 18),
     "spectrum of ggn": (spectrum_program("ggn"), SPECTRUM, 6),
@@ -129,13 +131,48 @@ PROGRAMS = {
 def test_custom_calls_for_cuda_and_none_for_cpu(name):
     function, shapes, expected = PROGRAMS[name]
     assert custom_calls(function, *shapes) == expected
-    assert custom_calls(function, *shapes, platform="cpu") == 0
+    if "by Triton" not in name:
+        assert custom_calls(function, *shapes, platform="cpu") == 0
+
+
+def lowered(function, *shapes, platform):
+    operands = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
+    return jax.jit(function).trace(*operands).lower(lowering_platforms=(platform,)).as_text()
+
+
+@pytest.mark.parametrize("rocm", [False, True])
+def test_effective_rank_on_gpus_is_float64_with_the_cut_of_cpus(rocm):
+    programs = {
+        platform: lowered(l2_er_update, (5, 6), (9, 5), platform=platform)
+        for platform in ("cpu", "rocm" if rocm else "cuda")
+    }
+    for text in programs.values():
+        (call,) = (line for line in text.splitlines() if "custom_call" in line and "syevd" in line)
+        assert "tensor<6x6xf64>" in call
+        # Singular values are compared with a share of the largest.
+        assert "dense<9.9999999999999995E-7> : tensor<f64>" in text
+        assert "tensor<6x9xf64>" in text  # The product that makes the Gram matrix.
+
+
+def test_batches_of_decompositions_are_one_call_on_gpus():
+    key = jax.random.key(0)
+    sketch = partial(plastax.sketched_effective_rank, size=4, key=key)
+    bounds = partial(plastax.effective_rank_bounds, size=4, key=key)
+    for function, shape, solver, number in (
+        (jax.grad(summed(plastax.effective_rank)), (30, 500, 512), "syevd", 1),
+        (jax.vmap(jax.grad(rank)), (30, 500, 512), "syevd", 1),
+        (jax.vmap(sketch), (3, 9, 8), "geqrf", 2),  # Tall and wide: the calls that are alike share a function.
+        (jax.vmap(bounds), (3, 9, 8), "gesvd", 1),
+    ):
+        text = lowered(function, shape, platform="cuda")
+        assert "stablehlo.while" not in text
+        assert sum("custom_call" in line and solver in line for line in text.splitlines()) == number
 
 
 @pytest.mark.parametrize("capability", ["90", "100"])
 def test_other_capabilities_lower_too(monkeypatch, capability):
     monkeypatch.setenv("PLASTAX_CUDA_CAPABILITY", capability)
-    assert custom_calls(rank, (9, 5)) == 2
+    assert custom_calls(triton_rank, (9, 5)) == 2
 
 
 def test_the_argument_and_the_environment_choose(monkeypatch):
@@ -151,7 +188,7 @@ def test_the_argument_and_the_environment_choose(monkeypatch):
 
 def test_without_a_gpu_auto_stays_with_xla_and_triton_says_so(monkeypatch):
     monkeypatch.delenv("PLASTAX_CUDA_CAPABILITY")
-    assert custom_calls(rank, (9, 5)) == 0
+    assert custom_calls(kernels.gram, (9, 5)) == 0
     with pytest.raises(ValueError, match=r"found no NVIDIA GPU.*PLASTAX_CUDA_CAPABILITY=80"):
         kernels.gram(jnp.ones((2, 2)), backend="triton")
     monkeypatch.setenv("PLASTAX_CUDA_CAPABILITY", "8.0")
@@ -168,7 +205,7 @@ def test_a_missing_triton_names_the_extra(monkeypatch):
     monkeypatch.setattr(_backend.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ImportError, match=r"plastax\[gpu\]"):
         kernels.gram(jnp.ones((2, 2)), backend="triton")
-    assert custom_calls(rank, (9, 5)) == 0
+    assert custom_calls(kernels.gram, (9, 5)) == 0
 
 
 def test_triton_is_not_imported_before_it_is_needed():

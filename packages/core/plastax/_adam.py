@@ -11,6 +11,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float, Int, PyTree
 
 from ._checks import check_params, check_range
+from ._numerics import wider
 from ._typing import Scalar
 
 
@@ -30,9 +31,11 @@ def scale_by_adam(b1: Scalar = 0.9, b2: Scalar = 0.999, eps: Scalar = 1e-8) -> o
     a new unit start from zero without the correction for that: its first steps are too long (with the default rates by
     the factor 0.1 / sqrt(0.001), about 3). Here the counts of the new unit start again together with its moments.
 
-    The moments of half precision parameters are kept in float32 (in bfloat16 a second moment with `b2=0.999` would stay
-    where it is). The counts take as much memory as one moment, and a step takes about twice the time of optax's: use
-    this one where units are reset.
+    The moments of half precision parameters are kept in float32 (in bfloat16 a second moment with `b2=0.999` would not
+    move). As in optax, updates have the wider type of gradients and parameters: float32 for float32 parameters with
+    bfloat16 gradients. Without `params`, `update` cannot know the type of the parameters and returns float32 or wider.
+    The counts take as much memory as one moment, and a step takes about twice the time of optax's: use this one where
+    units are reset.
 
     !!! example
 
@@ -73,16 +76,23 @@ def scale_by_adam(b1: Scalar = 0.9, b2: Scalar = 0.999, eps: Scalar = 1e-8) -> o
         )
 
     def update(updates, state, params=None, **extra):
-        del params, extra
+        del extra
         count = jax.tree.map(lambda count: count + 1, state.count)
-        mean = jax.tree.map(lambda m, g: b1 * m + (1 - b1) * g.astype(m.dtype), state.mean, updates)
-        square = jax.tree.map(lambda s, g: b2 * s + (1 - b2) * g.astype(s.dtype) ** 2, state.square, updates)
 
-        def direction(g, m, s, count):
+        def running_mean(decay, power):
+            # Updates that are None (a frozen layer) leave the moments as they are.
+            return lambda m, g: m if g is None else decay * m + (1 - decay) * g.astype(m.dtype) ** power
+
+        mean = jax.tree.map(running_mean(b1, 1), state.mean, updates)
+        square = jax.tree.map(running_mean(b2, 2), state.square, updates)
+
+        def direction(count, m, s, g, like):
+            if g is None:
+                return None
             size = jnp.sqrt(s / bias_correction(b2, count, s.dtype)) + eps
-            return (m / (bias_correction(b1, count, m.dtype) * size)).astype(g.dtype)
+            return (m / (bias_correction(b1, count, m.dtype) * size)).astype(wider(g.dtype, like.dtype))
 
-        updates = jax.tree.map(direction, updates, mean, square, count)
+        updates = jax.tree.map(direction, count, mean, square, updates, mean if params is None else params)
         return updates, ScaleByAdamState(count, mean, square)
 
     return optax.GradientTransformationExtraArgs(init, update)

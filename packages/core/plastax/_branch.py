@@ -8,7 +8,9 @@ import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Bool, Int
 
-from ._checks import check_count
+from plastax_kernels._sharding import inside_shard_map, varying_axes, varying_over
+
+from ._checks import check_interval
 
 
 Result = TypeVar("Result")
@@ -69,7 +71,23 @@ def run_if(
     def chosen(*operands):
         return jax.tree.map(lambda yes, no: jnp.where(predicate, yes, no), on_true(*operands), on_false(*operands))
 
-    return jax.lax.cond(_anywhere(predicate), chosen, on_false, *operands)
+    branches = (chosen, on_false)
+    if inside_shard_map():
+        branches = _varying_alike(*branches, *operands)
+    return jax.lax.cond(_anywhere(predicate), *branches, *operands)
+
+
+def _varying_alike(on_true, on_false, *operands):
+    # Inside of shard_map a result may vary over devices in one branch only, which `cond` refuses.
+    types = tuple(jax.eval_shape(branch, *operands) for branch in (on_true, on_false))
+
+    def alike(branch):
+        def run(*operands):
+            return jax.tree.map(lambda leaf, *each: varying_over(leaf, varying_axes(each)), branch(*operands), *types)
+
+        return run
+
+    return alike(on_true), alike(on_false)
 
 
 def every(
@@ -91,7 +109,7 @@ def every(
 
     The output of one of them.
     """
-    check_count("interval", interval)
+    check_interval("interval", interval)
     if interval == 1:
         return on_true(*operands)
     return run_if(count % interval == 0, on_true, on_false, *operands)

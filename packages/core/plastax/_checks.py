@@ -30,6 +30,14 @@ def check_count(name: str, value: Any, least: int = 1) -> None:
         raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
 
 
+def check_interval(name: str, value: Any) -> None:
+    """Raises unless `value` is a positive number of steps that an int32 count can reach."""
+    check_count(name, value)
+    largest = np.iinfo(np.int32).max
+    if operator.index(value) > largest:
+        raise ValueError(f"{name} must be a whole number from 1 to {largest}, got {value!r}")
+
+
 def check_key(key: Any) -> PRNGKeyArray:
     """A copy of the key for a state, so that a training loop may donate it; raises unless it is one single key."""
     is_typed = isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)

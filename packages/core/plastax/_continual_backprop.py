@@ -8,12 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.core import Tracer
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int
 
 from ._adam import bias_correction
 from ._branch import run_if
-from ._checks import check_key, check_range
-from ._locate_units import check_units, locate_units, outgoing_magnitude, read_features
+from ._checks import check_range
+from ._hyperparameters import Hyperparameter, check_hyperparameter, injectable, value_at
+from ._keys import KeyData, RandomKey, as_key, key_data
+from ._locate_units import check_units, contribution, locate_units, read_features
 from ._reset_units import Init, check_optimizer, draw_units, no_units, place_units
 from ._typing import Scalar
 from ._units import Units
@@ -29,34 +31,43 @@ class UnitStatistics(NamedTuple):
 
 
 class ContinualBackpropState(NamedTuple):
-    """The state of the wrapped optimizer and the statistics of each layer."""
+    """The state of the wrapped optimizer, the statistics of each layer, the number of units replaced so far in each.
+
+    `key` is the data of a random key.
+    """
 
     inner: optax.OptState
     step: Int[Array, ""]
-    key: PRNGKeyArray
+    key: KeyData
     layers: tuple[UnitStatistics, ...]
+    replaced: Int[Array, " layers"]
 
 
+@injectable("replacement_rate", "decay_rate")
 def continual_backprop(
     optimizer: optax.GradientTransformation,
-    units: Sequence[Units],
+    units: Units | Sequence[Units],
     *,
-    replacement_rate: Scalar,
+    replacement_rate: Hyperparameter,
     decay_rate: Scalar = 0.99,
     maturity_threshold: int | Array = 100,
-    key: PRNGKeyArray,
+    key: RandomKey,
     init: Init | None = None,
 ) -> optax.GradientTransformationExtraArgs:
     r"""Wraps an optimizer; after each of its steps, the least useful mature units may be replaced by new ones.
 
     The utility of a unit is a running mean of $\overline{|h|} \cdot \overline{|w_\text{out}|}$, the mean size of its
-    feature over the minibatch times that of its outgoing weights after the step, corrected for its start at zero. At
-    each step, `replacement_rate` times the number of units older than `maturity_threshold` is added to an account of
-    the layer, and as many units as the account holds in whole numbers go, those of lowest utility first. A new unit has
+    feature over the minibatch times that of its outgoing weights after the step, corrected for its start at zero. Where
+    an image is flattened in front of a dense layer, it is the mean of that product over positions. At each step,
+    `replacement_rate` times the number of units older than `maturity_threshold` is added to an account of the layer.
+    The whole part of the account is the number of units that are replaced, those of lowest utility first. A new unit
+    has
 
     - a new kernel, and the other incoming arrays (biases, scales) at their `fill`;
     - outgoing weights of zero. What the old unit contributed on average goes to the next bias, where one is named;
     - no past: its age, its statistics and its entries in the optimizer's state are those of a fresh start.
+
+    The state counts the replaced units of each layer (`state.replaced`).
 
     All other entries get exactly the update of the wrapped optimizer. The statistics take one pass over the outgoing
     weights at each step. Units are chosen and drawn in a branch that is entered when one is due, also under `vmap` over
@@ -64,8 +75,15 @@ def continual_backprop(
 
     Any optimizer will do whose state has one entry for each parameter entry, also in chains and under `optax.masked`.
     Factored optimizers (`optax.adafactor`) are refused at `init`. `optax.adam` has one step count for all parameters,
-    which is not reset: use [`plastax.adam`][]. Since the updates lead to given parameters, nothing that changes them
-    may come after this transform. Regularizers go in front: `optax.chain(regularizer, continual_backprop(...))`.
+    which is not reset: use [`plastax.adam`][], else `init` warns. Since the updates lead to given parameters, nothing
+    that changes them may come after this transform. Regularizers go in front:
+    `optax.chain(regularizer, continual_backprop(...))`.
+
+    Updates have the wider type of parameters and gradients, so that the outgoing weights of a new unit are exactly
+    zero after `optax.apply_updates`, also in mixed precision.
+
+    Inside `jax.shard_map` each device would choose units from its own features, and the parameters of the devices would
+    drift apart. Gather the features first: `jax.lax.all_gather(h, axis_name, tiled=True, to="invarying")`.
 
     !!! example
 
@@ -112,10 +130,10 @@ def continual_backprop(
 
     - `optimizer`: what makes the steps. All extra arguments of `update` are passed on to it.
     - `units`: the layers whose units may be replaced.
-    - `replacement_rate`: the fraction of mature units that is replaced per step, in [0, 1].
+    - `replacement_rate`: the fraction of mature units that is replaced per step, in [0, 1]. A number or a schedule.
     - `decay_rate`: of the running means, in [0, 1).
     - `maturity_threshold`: the number of steps for which a new unit is left alone.
-    - `key`: for drawing new kernels. In a run over several seeds each wants its own.
+    - `key`: for drawing new kernels. In a run over several seeds, give each its own.
     - `init`: `(key, shape, dtype) -> array`, called with the shape of the whole kernel, as in `jax.nn.initializers`
         (which take kernels as [..., in, out]; for [out, in] set their `in_axis` and `out_axis`). By default, uniform
         between $\pm\sqrt{6 / \text{fan-in}}$, drawn for the new units alone.
@@ -132,8 +150,8 @@ def continual_backprop(
         Dohare et al., *Loss of plasticity in deep continual learning*, Nature 2024.
     """
     units = check_units(units)
-    check_key(key)
-    check_range("replacement_rate", replacement_rate, 0.0, 1.0)
+    key_data(key)
+    check_hyperparameter("replacement_rate", replacement_rate, 0.0, 1.0)
     check_range("decay_rate", decay_rate, 0.0, 1.0, high_open=True)
     check_range("maturity_threshold", maturity_threshold, 0.0)
     optimizer = optax.with_extra_args_support(optimizer)
@@ -146,7 +164,7 @@ def continual_backprop(
         return ContinualBackpropState(
             inner=inner,
             step=jnp.zeros((), jnp.int32),
-            key=check_key(key),
+            key=key_data(key),
             layers=tuple(
                 UnitStatistics(
                     age=jnp.zeros(layer.width, jnp.int32),
@@ -156,6 +174,7 @@ def continual_backprop(
                 )
                 for layer in layers
             ),
+            replaced=jnp.zeros(len(layers), jnp.int32),
         )
 
     def update(updates, state, params=None, *, features=None, **extra):
@@ -164,20 +183,24 @@ def continual_backprop(
         old, structure = jax.tree.flatten(params)
         new = structure.flatten_up_to(updates)
 
-        statistics, due, most = [], [], [_most_at_once(replacement_rate, layer.width) for layer in layers]
+        rate = value_at(replacement_rate, state.step)
+        statistics, due, most = [], [], [_most_at_once(rate, layer.width) for layer in layers]
         for layer, past, limit in zip(layers, state.layers, most, strict=True):
             rows = read_features(method, features, layer)
-            utility = jnp.mean(jnp.abs(rows), axis=0) * outgoing_magnitude(layer, old, new)
+            utility = contribution(layer, jnp.mean(jnp.abs(rows), axis=0), old, new)
             age = past.age + 1
             mature = jnp.sum(age > maturity_threshold, dtype=jnp.int32)
+            share = jnp.asarray(rate, jnp.float32) * mature.astype(jnp.float32)
             known = UnitStatistics(
                 age=age,
                 utility=decay_rate * past.utility + (1 - decay_rate) * utility,
-                mean=decay_rate * past.mean + (1 - decay_rate) * jnp.mean(rows, axis=0),
-                accumulator=past.accumulator + replacement_rate * mature.astype(jnp.float32),
+                mean=decay_rate * past.mean + (1 - decay_rate) * jnp.mean(rows, axis=(0, 1)),
+                accumulator=past.accumulator + share,
             )
             statistics.append(known)
-            due.append(jnp.minimum(jnp.floor(known.accumulator).astype(jnp.int32), jnp.minimum(mature, limit)))
+            # Sums of round rates meet whole numbers, up to rounding. The small addition makes them count as reached.
+            whole = jnp.floor(known.accumulator + share / 1000).astype(jnp.int32)
+            due.append(jnp.minimum(whole, jnp.minimum(mature, limit)))
         corrections = [bias_correction(decay_rate, known.age) for known in statistics]
 
         def draw(old, key, statistics, corrections):
@@ -190,8 +213,9 @@ def continual_backprop(
         def draw_none(old, *_):
             return no_units(layers, old, most)
 
-        some_due = jnp.any(jnp.stack(due) > 0)
-        new_units = run_if(some_due, draw, draw_none, old, state.key, statistics, corrections)
+        due = jnp.stack(due)
+        inputs = old, as_key(state.key, key), statistics, corrections
+        new_units = run_if(jnp.any(due > 0), draw, draw_none, *inputs)
         means = [known.mean / correction for known, correction in zip(statistics, corrections, strict=True)]
         updates, inner = place_units(optimizer, layers, new_units, params, updates, inner, means)
         statistics = [
@@ -201,7 +225,8 @@ def continual_backprop(
             )
             for known, fresh, number in zip(statistics, new_units, due, strict=True)
         ]
-        return updates, ContinualBackpropState(inner, state.step + 1, state.key, tuple(statistics))
+        replaced = state.replaced + due
+        return updates, ContinualBackpropState(inner, state.step + 1, state.key, tuple(statistics), replaced)
 
     return optax.GradientTransformationExtraArgs(init_state, update)
 

@@ -141,8 +141,9 @@ def effective_rank_loss(
     for name, layer in select_layers(features, layers).items():
         if layer.ndim != 2:
             raise ValueError(
-                f"the features {name!r} have shape {layer.shape}, but effective rank needs [samples, width]. "
-                "Convolutional features and logits do not belong here: leave them out with `layers`."
+                f"the features {name!r} have shape {layer.shape}, but effective rank needs [samples, width]. Reshape "
+                "sequences from [batch, time, width] to [batch * time, width], and leave convolutional features and "
+                "logits out with `layers`."
             )
         ranks.append(rank(layer, mask=mask))
     return -jnp.mean(jnp.stack(ranks))

@@ -6,20 +6,31 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from plastax_kernels._sharding import varying_axes, varying_over
+
 from ._checks import check_count, check_range
 from ._effective_rank import effective_rank
 from ._er_gradient import Features, Layers
+from ._hyperparameters import Hyperparameter, check_hyperparameter, injectable, value_at
+from ._transformation import add_scaled
 from ._typing import Scalar
 from ._windowed import windowed
 
 
+# The least size of a parameter, as a root mean square, that a relative step is measured against: as in Adafactor, so
+# that parameters that start at zero can move.
+SMALLEST_PARAMETER = 1e-3
+
+
+@injectable("learning_rate")
 def effective_rank_step(
     features: Features,
-    learning_rate: Scalar,
+    learning_rate: Hyperparameter,
     *,
     interval: int = 1,
     window: int = 1,
     steps: int = 1,
+    max_relative_step: Scalar | None = None,
     inputs: Any = None,
     layers: Layers = None,
     rank=effective_rank,
@@ -32,7 +43,15 @@ def effective_rank_step(
     effective-rank loss: no momentum, no Adam, no decay. It must be the last of a chain.
 
     The paper's buffer is emptied after each effective-rank step; with `window <= interval`, keeping the last `window`
-    minibatches is the same. At a new task, [`plastax.restart_windows`][] begins the count and the window anew.
+    minibatches is the same. At a new task, [`plastax.restart_windows`][] restarts the count and the window. The state
+    holds the effective rank that the last step started from, for logs.
+
+    !!! warning
+
+        The effective rank does not depend on the scale of the features, so its gradient grows as they shrink: where a
+        layer's parameters have shrunk by 100, the same `learning_rate` moves it by 10,000 times as much relative to its
+        size. One step can then destroy the layer instead of raising its effective rank. `max_relative_step` bounds the
+        step; values of 0.01 to 0.1 leave healthy layers alone.
 
     !!! example
 
@@ -59,10 +78,13 @@ def effective_rank_step(
 
     - `features`: a pure function `(params, inputs)` to a pytree of [samples, width] arrays, the hidden features of
         dense layers. With `update(..., model_state=s)` it is called as `(params, inputs, s)`.
-    - `learning_rate`: of the effective-rank step, not negative.
+    - `learning_rate`: of the effective-rank step, not negative; a number or an optax schedule, evaluated at the number
+        of updates before this one.
     - `interval`: the steps from one effective-rank step to the next.
     - `window`: how many of the last minibatches to compute the effective rank on.
     - `steps`: how many effective-rank steps to take in a row.
+    - `max_relative_step`: how far one effective-rank step may move each parameter array, as a share of the array's own
+        size (both as root mean squares, the size at least 1e-3). Longer steps are scaled down. `None` for no bound.
     - `inputs`: the `jax.ShapeDtypeStruct` of one minibatch (or a pytree of them, or a minibatch); needed when
         `window > 1`.
     - `layers`: which of the features count, see [`plastax.select_layers`][].
@@ -77,17 +99,27 @@ def effective_rank_step(
         Prakash, He, Guo et al., *Spectral Collapse Drives Loss of Plasticity in Deep Continual Learning*, 2026,
         Algorithm 1.
     """
-    check_range("learning_rate", learning_rate, 0.0)
+    check_hyperparameter("learning_rate", learning_rate, 0.0)
     check_count("steps", steps)
+    if max_relative_step is not None:
+        check_range("max_relative_step", max_relative_step, 0.0)
 
-    def descend(updates, params, gradient_at):
-        stepped = optax.apply_updates(params, updates)
+    def descend(updates, params, rank_and_gradient_at, updates_before):
+        stepped = add_scaled(params, 1, updates)
+        rate = value_at(learning_rate, updates_before)
 
-        def one_step(_, descent):
-            gradient = gradient_at(optax.apply_updates(stepped, descent))
-            return jax.tree.map(lambda d, g: d - jnp.asarray(learning_rate, g.dtype) * g, descent, gradient)
+        def one_step(_, carry):
+            _, descent = carry
+            here = add_scaled(stepped, 1, descent)
+            found, gradient = rank_and_gradient_at(here)
+            step = jax.tree.map(lambda g: -jnp.asarray(rate, g.dtype) * g, gradient)
+            if max_relative_step is not None:
+                step = jax.tree.map(lambda s, p: _bounded(s, p, max_relative_step), step, here)
+            return found, add_scaled(descent, 1, step)
 
-        return jax.lax.fori_loop(0, steps, one_step, jax.tree.map(jnp.zeros_like, updates), unroll=steps == 1)
+        nothing = varying_over(jnp.zeros((), jnp.float32), varying_axes(params))
+        start = (nothing, jax.tree.map(jnp.zeros_like, params))
+        return jax.lax.fori_loop(0, steps, one_step, start, unroll=steps == 1)
 
     return windowed(
         "effective_rank_step",
@@ -99,3 +131,10 @@ def effective_rank_step(
         layers=layers,
         rank=rank,
     )
+
+
+def _bounded(step, parameter, max_relative_step):
+    size, length = (jnp.sqrt(jnp.mean(jnp.square(leaf.astype(jnp.float32)))) for leaf in (parameter, step))
+    limit = max_relative_step * jnp.maximum(size, SMALLEST_PARAMETER)
+    # Written so that a step of zero, or one of NaN, stays what it is.
+    return jnp.where(length > limit, step * (limit / jnp.where(length > limit, length, 1)).astype(step.dtype), step)

@@ -56,9 +56,27 @@ def effective_rank_gradient(
 
     A pytree like `params`.
     """
+    _, gradient = rank_and_gradient(
+        features, params, inputs, model_state=model_state, mask=mask, layers=layers, rank=rank
+    )
+    return gradient
+
+
+def rank_and_gradient(
+    features: Features,
+    params: PyTree,
+    inputs: PyTree,
+    *,
+    model_state: PyTree,
+    mask: Bool[Array, " samples"] | None,
+    layers: Layers,
+    rank: Callable[..., Float[Array, ""]],
+) -> tuple[Float[Array, ""], PyTree]:
+    """The mean effective rank over layers, and the gradient of minus that mean with respect to the parameters."""
 
     def loss(params):
         computed = features(params, inputs) if model_state is None else features(params, inputs, model_state)
         return effective_rank_loss(computed, layers=layers, mask=mask, rank=rank)
 
-    return jax.grad(loss)(params)
+    value, gradient = jax.value_and_grad(loss)(params)
+    return -value, gradient

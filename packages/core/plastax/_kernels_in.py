@@ -1,13 +1,42 @@
 """Telling kernels, biases and scales apart in anybody's pytree of parameters."""
 
+import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Literal
 
 import jax
 from jaxtyping import Array, Float
 
 
-Role = Literal["kernel", "bias", "scale", "other"]
+@dataclass(frozen=True)
+class Kernel:
+    """Describes how an array with several axes is a matrix [inputs, outputs], or a stack of such matrices.
+
+    All axes that are neither `outputs` nor `stacked` count inputs.
+
+    !!! example
+
+        ```python
+        import plastax
+
+        plastax.Kernel()  # [..., inputs, outputs]: dense layers and convolutions in Flax and plastax
+        plastax.Kernel(outputs=(0,))  # [outputs, inputs, ...]: Equinox, PyTorch
+        plastax.Kernel(outputs=(1, 2))  # [inputs, heads, size]: queries, keys and values of Flax's attention
+        plastax.Kernel(stacked=(0,))  # [layers, inputs, outputs]: layers for a scan, or an ensemble
+        ```
+
+    **Arguments:**
+
+    - `outputs`: the axes that count outputs.
+    - `stacked`: the axes along which whole matrices lie side by side.
+    """
+
+    outputs: tuple[int, ...] = (-1,)
+    stacked: tuple[int, ...] = ()
+
+
+Role = Literal["kernel", "bias", "scale", "other"] | Kernel
 
 RoleOf = Callable[[tuple, Array], Role]
 """From the path of a parameter (as in `jax.tree_util.tree_map_with_path`) and the parameter to its role."""
@@ -35,15 +64,47 @@ def role_by_shape_and_name(path: tuple, leaf: Array) -> Role:
     return "other"
 
 
-def as_matrix(kernel: Float[Array, "..."], output_axis: int) -> Float[Array, "inputs outputs"]:
-    """A kernel as [inputs, outputs]: convolutions become patches x channels."""
-    moved = kernel.swapaxes(output_axis, -1)
-    return moved.reshape(-1, moved.shape[-1])
+def kernel_at(path: tuple, leaf: Array, role: Role, output_axis: int) -> Kernel | None:
+    """How a parameter with this role is a matrix, or `None` if it is not a kernel.
+
+    Raises for an array with three axes whose role is simply `"kernel"`: it can be too many things.
+    """
+    if isinstance(role, Kernel):
+        axes = [axis % leaf.ndim for axis in (*role.outputs, *role.stacked) if -leaf.ndim <= axis < leaf.ndim]
+        if len(set(axes)) != len(role.outputs) + len(role.stacked) or not role.outputs:
+            raise ValueError(f"{role} does not fit params{jax.tree_util.keystr(path)} of shape {leaf.shape}")
+        return role
+    if role != "kernel":
+        return None
+    if leaf.ndim == 3:
+        raise ValueError(
+            f"params{jax.tree_util.keystr(path)} has shape {leaf.shape}, which could be a convolution over one axis, "
+            "a stack of matrices or attention heads. Pass `role=`, a function of path and array that returns "
+            "plastax.Kernel() for a convolution [width, inputs, outputs], plastax.Kernel(stacked=(0,)) for a stack, "
+            "plastax.Kernel(outputs=(1, 2)) for [inputs, heads, size], 'other' to leave the array alone, and "
+            "plastax.role_by_shape_and_name(path, array) for all other arrays. Or leave it out with optax.masked"
+        )
+    return Kernel(outputs=(output_axis,))
 
 
-def like_kernel(matrix: Float[Array, "inputs outputs"], kernel: Float[Array, "..."], output_axis: int) -> Array:
+def as_matrix(array: Float[Array, "..."], kernel: Kernel) -> Float[Array, "*stacked inputs outputs"]:
+    """A kernel as a matrix: convolutions become patches x channels."""
+    stacked, inputs, outputs = _axes(array, kernel)
+    shape = array.shape
+    sizes = [math.prod(shape[axis] for axis in axes) for axes in (inputs, outputs)]
+    return array.transpose(*stacked, *inputs, *outputs).reshape(*(shape[axis] for axis in stacked), *sizes)
+
+
+def like_kernel(matrix: Float[Array, "*stacked inputs outputs"], array: Array, kernel: Kernel) -> Array:
     """The inverse of [`as_matrix`][]."""
-    return matrix.reshape(kernel.swapaxes(output_axis, -1).shape).swapaxes(output_axis, -1)
+    order = [axis for axes in _axes(array, kernel) for axis in axes]
+    back = sorted(range(len(order)), key=order.__getitem__)
+    return matrix.reshape([array.shape[axis] for axis in order]).transpose(back)
+
+
+def _axes(array, kernel):
+    stacked, outputs = ([axis % array.ndim for axis in axes] for axes in (kernel.stacked, kernel.outputs))
+    return stacked, [axis for axis in range(array.ndim) if axis not in (*stacked, *outputs)], outputs
 
 
 def check_output_axis(output_axis: int) -> None:

@@ -6,17 +6,17 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from ._checks import check_range
 from ._effective_rank import effective_rank
 from ._er_gradient import Features, Layers
-from ._transformation import transformation
-from ._typing import Scalar
+from ._hyperparameters import Hyperparameter, check_hyperparameter, injectable, value_at
+from ._transformation import add_scaled, transformation
 from ._windowed import windowed
 
 
+@injectable("weight")
 def add_effective_rank(
     features: Features,
-    weight: Scalar,
+    weight: Hyperparameter,
     *,
     interval: int = 1,
     window: int = 1,
@@ -53,7 +53,8 @@ def add_effective_rank(
 
     - `features`: a pure function `(params, inputs)` to a pytree of [samples, width] arrays, the hidden features of
         dense layers. With `update(..., model_state=s)` it is called as `(params, inputs, s)`.
-    - `weight`: the factor of the gradient, not negative.
+    - `weight`: the factor of the gradient, not negative; a number or an optax schedule, evaluated at the number of
+        updates before this one.
     - `interval`: the steps from one addition to the next.
     - `window`: how many of the last minibatches to compute the effective rank on.
     - `inputs`: the `jax.ShapeDtypeStruct` of one minibatch (or a pytree of them, or a minibatch); needed when
@@ -65,13 +66,15 @@ def add_effective_rank(
 
     A gradient transformation whose `update` takes `inputs=` (the minibatch) and, optionally, `model_state=`.
     """
-    check_range("weight", weight, 0.0)
+    check_hyperparameter("weight", weight, 0.0)
     return _add_effective_rank("add_effective_rank", features, weight, interval, window, inputs, layers, rank)
 
 
 def _add_effective_rank(name, features, weight, interval, window, inputs, layers, rank):
-    def add(updates, params, gradient_at):
-        return jax.tree.map(lambda g: jnp.asarray(weight, g.dtype) * g, gradient_at(params))
+    def add(updates, params, rank_and_gradient_at, updates_before):
+        found, gradient = rank_and_gradient_at(params)
+        factor = value_at(weight, updates_before)
+        return found, jax.tree.map(lambda g: jnp.asarray(factor, g.dtype) * g, gradient)
 
     return windowed(
         name,
@@ -85,11 +88,13 @@ def _add_effective_rank(name, features, weight, interval, window, inputs, layers
     )
 
 
+@injectable("weight_decay", "er_weight")
 def l2_er(
     features: Features,
     *,
-    weight_decay: Scalar,
-    er_weight: Scalar,
+    weight_decay: Hyperparameter,
+    er_weight: Hyperparameter,
+    mask: Any = None,
     interval: int = 1,
     window: int = 1,
     inputs: Any = None,
@@ -124,7 +129,10 @@ def l2_er(
 
     - `weight_decay`: the factor of the parameters in the gradient; twice the $\lambda$ of a penalty
         $\lambda \|\theta\|^2$.
-    - `er_weight`: the factor of the effective-rank gradient.
+    - `er_weight`: the factor of the effective-rank gradient. Both factors are numbers or optax schedules, evaluated at
+        the number of updates before this one.
+    - `mask`: which parameters decay, as in `optax.add_decayed_weights`: a pytree of booleans like the parameters (or a
+        prefix of it), or a function from the parameters to one. The effective-rank gradient reaches all parameters.
     - the others: as in [`plastax.add_effective_rank`][].
 
     **Returns:**
@@ -135,12 +143,18 @@ def l2_er(
 
         Prakash, He, Guo et al., *Spectral Collapse Drives Loss of Plasticity in Deep Continual Learning*, 2026.
     """
-    check_range("weight_decay", weight_decay, 0.0)
-    check_range("er_weight", er_weight, 0.0)
+    check_hyperparameter("weight_decay", weight_decay, 0.0)
+    check_hyperparameter("er_weight", er_weight, 0.0)
     effective = _add_effective_rank("l2_er", features, er_weight, interval, window, inputs, layers, rank)
 
     def update(updates, state, params, **extra_args):
-        decayed = jax.tree.map(lambda u, p: u + jnp.asarray(weight_decay, u.dtype) * p, updates, params)
+        decay = value_at(weight_decay, state.updates)
+        chosen = mask(params) if callable(mask) else mask
+        if chosen is None:
+            decayed = add_scaled(updates, decay, params)
+        else:
+            # The mask may be a prefix of the parameters: an entry stands for all that is below it.
+            decayed = jax.tree.map(lambda keep, u, p: add_scaled(u, decay, p) if keep else u, chosen, updates, params)
         return effective.update(decayed, state, params, **extra_args)
 
     return transformation("l2_er", effective.init, update)

@@ -7,18 +7,20 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import PyTree
 
-from ._checks import check_range
-from ._transformation import transformation
-from ._typing import Scalar
+from ._hyperparameters import Hyperparameter, check_hyperparameter, injectable, value_at
+from ._schedules import Count, init_count, next_count
+from ._transformation import add_scaled, transformation
 
 
 class L2InitState(NamedTuple):
-    """State: the parameters that `init` saw."""
+    """State: the parameters that `init` got, and the number of updates if the strength is a schedule."""
 
     initial: PyTree
+    count: Count = None
 
 
-def l2_init(strength: Scalar) -> optax.GradientTransformationExtraArgs:
+@injectable("strength")
+def l2_init(strength: Hyperparameter) -> optax.GradientTransformationExtraArgs:
     r"""Adds `strength * (params - initial params)`: the gradient of half `strength` times their squared distance.
 
     The convention is that of `optax.add_decayed_weights`, which this is with another centre; a penalty
@@ -39,7 +41,7 @@ def l2_init(strength: Scalar) -> optax.GradientTransformationExtraArgs:
 
     **Arguments:**
 
-    - `strength`: the factor of the distance, not negative.
+    - `strength`: the factor of the distance, not negative. A number or a schedule.
 
     **Returns:**
 
@@ -50,17 +52,15 @@ def l2_init(strength: Scalar) -> optax.GradientTransformationExtraArgs:
         Kumar, Marklund and Van Roy, *Maintaining Plasticity in Continual Learning via Regenerative Regularization*,
         CoLLAs 2024.
     """
-    check_range("strength", strength, 0.0)
+    check_hyperparameter("strength", strength, 0.0)
 
     def init(params):
         # A copy, so that a training loop may donate its parameters.
-        return L2InitState(jax.tree.map(jnp.array, params))
+        return L2InitState(jax.tree.map(jnp.array, params), init_count(strength))
 
     def update(updates, state, params, **_):
-
-        def add(update, parameter, initial):
-            return update + jnp.asarray(strength, update.dtype) * (parameter - initial)
-
-        return jax.tree.map(add, updates, params, state.initial), state
+        distance = jax.tree.map(jnp.subtract, params, state.initial)
+        updates = add_scaled(updates, value_at(strength, state.count), distance)
+        return updates, L2InitState(state.initial, next_count(state.count))
 
     return transformation("l2_init", init, update)

@@ -34,10 +34,12 @@ def select_layers(features: PyTree, layers: Sequence[str] | Callable[[str], bool
     A dictionary from names to arrays, in the order of the pytree. Never empty: asking for a layer that is not there is
     an error that lists those that are.
     """
-    leaves = {
-        jax.tree_util.keystr(path, simple=True, separator="/"): leaf
-        for path, leaf in jax.tree_util.tree_leaves_with_path(features)
-    }
+    leaves = {}
+    for path, leaf in jax.tree_util.tree_leaves_with_path(features):
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        if name in leaves:
+            raise ValueError(f"two features have the name {name!r}: rename the key that has a slash in it")
+        leaves[name] = leaf
     if not leaves:
         raise ValueError("there are no features: the features function must return a pytree of [samples, width] arrays")
     if layers is None:

@@ -4,14 +4,17 @@ Parameters and updates are handled as lists of leaves here, and a `Place` points
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+import optax
 from jaxtyping import Array, Float, PyTree
 
 from ._checks import check_params
+from ._numerics import apply_update
 from ._units import Units, Where
 
 
@@ -21,6 +24,7 @@ class Place(NamedTuple):
     leaf: int
     axis: int
     repeat: int = 1
+    channels_first: bool = False
 
 
 class Reader(NamedTuple):
@@ -50,18 +54,14 @@ class Layer(NamedTuple):
         return [place for place, _ in self.incoming] + [reader.place for reader in self.outgoing]
 
 
-def check_units(units: Sequence[Units]) -> tuple[Units, ...]:
-    """Raises unless there are layers to act on, each with incoming and outgoing arrays."""
-    units = tuple(units)
+def check_units(units: Units | Sequence[Units]) -> tuple[Units, ...]:
+    """The layers to act on; raises unless there are some."""
+    units = (units,) if isinstance(units, Units) else tuple(units)
     if not units:
         raise ValueError("`units` is empty: describe at least one layer with plastax.Units")
     for layer in units:
         if not isinstance(layer, Units):
             raise TypeError(f"`units` must hold plastax.Units, got {layer!r}")
-        if not layer.incoming or not layer.outgoing:
-            raise ValueError(f"the units of {layer.features!r} need at least one incoming and one outgoing array")
-        if any(reader.repeat < 1 for reader in layer.outgoing):
-            raise ValueError(f"the units of {layer.features!r}: `repeat` of an outgoing array must be at least 1")
     return units
 
 
@@ -69,19 +69,30 @@ def locate_units(method: str, units: tuple[Units, ...], params: PyTree) -> tuple
     """Finds the arrays of all layers in the parameters and checks that their shapes agree."""
     check_params(method, params)
     leaves, structure = jax.tree.flatten(params)
-    positions = jax.tree.unflatten(structure, range(len(leaves)))
+    # Arrays, since a variable of nnx may be read with [...].
+    positions = jax.tree.unflatten(structure, [np.asarray(position) for position in range(len(leaves))])
+
+    masked = any(isinstance(leaf, optax.MaskedNode) for leaf in jax.tree.leaves(params, is_leaf=_is_masked))
 
     def find(where: Where, what: str) -> int:
-        position = where(positions)
-        if not isinstance(position, int):
-            raise ValueError(f"{what}: `where` must pick one array out of the parameters, got {type(position)}")
-        return position
+        try:
+            # A variable of nnx holds one array, too.
+            picked = jax.tree.leaves(where(positions))
+        except Exception as error:
+            if masked:
+                raise ValueError(_hidden(method, what)) from error
+            raise
+        if not picked and masked:
+            raise ValueError(_hidden(method, what))
+        if len(picked) != 1 or not isinstance(picked[0], np.ndarray):
+            raise ValueError(f"{what}: `where` must pick one array out of the parameters, got {picked}")
+        return int(picked[0])
 
     def locate(layer: Units) -> Layer:
         what = f"the units of {layer.features!r}"
         widths = {}
 
-        def place(where: Where, axis: int, repeat: int, name: str) -> Place:
+        def place(where: Where, axis: int, name: str, repeat: int = 1, channels_first: bool | None = None) -> Place:
             leaf = find(where, f"{what}, {name}")
             shape = leaves[leaf].shape
             if not -len(shape) <= axis < len(shape):
@@ -89,15 +100,15 @@ def locate_units(method: str, units: tuple[Units, ...], params: PyTree) -> tuple
             if shape[axis] % repeat:
                 raise ValueError(f"{what}, {name}: axis {axis} of shape {shape} does not hold {repeat} equal repeats")
             widths[name] = shape[axis] // repeat
-            return Place(leaf, axis % len(shape), repeat)
+            return Place(leaf, axis % len(shape), repeat, bool(channels_first))
 
         incoming = tuple(
-            (place(array.where, array.axis, 1, f"incoming[{i}]"), array.fill) for i, array in enumerate(layer.incoming)
+            (place(array.where, array.axis, f"incoming[{i}]"), array.fill) for i, array in enumerate(layer.incoming)
         )
         outgoing = []
         for i, array in enumerate(layer.outgoing):
             name = f"outgoing[{i}]"
-            at = place(array.where, array.axis, array.repeat, name)
+            at = place(array.where, array.axis, name, array.repeat, array.channels_first)
             bias = None if array.bias is None else find(array.bias, f"{what}, bias of {name}")
             axis = None if bias is None else _bias_axis(leaves[at.leaf].shape, at.axis, leaves[bias].shape, what, name)
             outgoing.append(Reader(at, bias, axis))
@@ -125,35 +136,68 @@ def _bias_axis(shape, axis, bias_shape, what, name) -> int | None:
     return fitting[0]
 
 
-def read_features(method: str, features: Mapping[str, Array] | None, layer: Layer) -> Float[Array, "rows width"]:
-    """The features of a layer in float32, with samples and positions on one axis."""
+def _is_masked(leaf):
+    return isinstance(leaf, optax.MaskedNode)
+
+
+def _hidden(method, what):
+    return (
+        f"{what}: the array is hidden from {method} by optax.masked, optax.partition or optax.multi_transform. "
+        f"{method} must see all arrays that make and read its units: wrap it around instead, as in "
+        f"{method}(optax.partition(...), units, ...)"
+    )
+
+
+def read_features(method: str, features: PyTree, layer: Layer) -> Float[Array, "samples positions width"]:
+    """The features of a layer in float32, with all positions on one axis."""
     if features is None:
         raise ValueError(f"{method} needs the hidden features: call update(grads, state, params, features=features)")
-    if layer.features not in features:
-        raise ValueError(f"there are no features {layer.features!r}: `features` holds {list(features)}")
-    array = features[layer.features]
+    named = {
+        jax.tree_util.keystr(path, simple=True, separator="/"): leaf
+        for path, leaf in jax.tree_util.tree_leaves_with_path(features)
+    }
+    if layer.features not in named:
+        raise ValueError(f"there are no features {layer.features!r}: `features` holds {list(named)}")
+    array = named[layer.features]
     if array.ndim < 2 or array.shape[-1] != layer.width or array.size == 0:
         raise ValueError(
             f"features {layer.features!r} have shape {array.shape}, but the parameters have {layer.width} such units: "
             f"[samples, ..., {layer.width}] is needed"
         )
-    return array.reshape(-1, layer.width).astype(jnp.float32)
+    samples, *positions, width = array.shape
+    return array.reshape(samples, math.prod(positions), width).astype(jnp.float32)
 
 
-def outgoing_magnitude(layer: Layer, params: list[Array], updates: list[Array]) -> Float[Array, " width"]:
-    """The mean of |outgoing weight| of each unit, over all of its outgoing weights, after the update."""
+def contribution(
+    layer: Layer, activity: Float[Array, "positions width"], params: list[Array], updates: list[Any]
+) -> Float[Array, " width"]:
+    """The mean of |outgoing weight| times the activity that it reads, over all outgoing weights of each unit.
+
+    A weight after a flattened image reads one position; all others read all positions, whose mean activity counts.
+    """
     total, count = jnp.zeros(layer.width, jnp.float32), 0
     for reader in layer.outgoing:
-        leaf = reader.place.leaf
-        weight = params[leaf].astype(jnp.float32) + updates[leaf].astype(jnp.float32)
-        size = jnp.abs(by_unit(weight, reader.place))
-        total = total + jnp.sum(size, [axis for axis in range(size.ndim) if axis != reader.place.axis + 1])
+        place = reader.place
+        if place.repeat > 1 and len(activity) != place.repeat:
+            raise ValueError(
+                f"features {layer.features!r} have {len(activity)} positions for each sample, but {place.repeat} are "
+                "flattened in front of the layer that reads them (`repeat` of plastax.Outgoing). Pass the features as "
+                f"they are just before they are flattened, [samples, height, width, {layer.width}]"
+            )
+        read = activity if place.repeat > 1 else jnp.mean(activity, axis=0, keepdims=True)
+        size = jnp.abs(by_unit(apply_update(params[place.leaf].astype(jnp.float32), updates[place.leaf]), place))
+        others = [axis for axis in range(size.ndim) if axis not in (place.axis, place.axis + 1)]
+        total = total + jnp.sum(jnp.sum(size, others) * read, axis=0)
         count += size.size // layer.width
     return total / count
 
 
 def by_unit(array: Array, place: Place) -> Array:
     """The array with its unit axis split into two, [repeat, width]."""
+    if place.repeat == 1:
+        return jnp.expand_dims(array, place.axis)
     shape = array.shape
     width = shape[place.axis] // place.repeat
-    return array.reshape(*shape[: place.axis], place.repeat, width, *shape[place.axis + 1 :])
+    split = (width, place.repeat) if place.channels_first else (place.repeat, width)
+    parts = array.reshape(*shape[: place.axis], *split, *shape[place.axis + 1 :])
+    return parts.swapaxes(place.axis, place.axis + 1) if place.channels_first else parts

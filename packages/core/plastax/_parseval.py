@@ -1,19 +1,28 @@
 """Parseval regularization: keeps the incoming weights of different units orthogonal."""
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 import optax
 
-from ._checks import check_range
-from ._kernels_in import RoleOf, as_matrix, check_output_axis, like_kernel, role_by_shape_and_name
-from ._transformation import transformation
-from ._typing import Scalar
+from ._hyperparameters import Hyperparameter, check_hyperparameter, injectable, value_at
+from ._kernels_in import RoleOf, as_matrix, check_output_axis, kernel_at, like_kernel, role_by_shape_and_name
+from ._schedules import Count, init_count, next_count
+from ._transformation import add_scaled, transformation
 
 
+class ParsevalState(NamedTuple):
+    """State: the number of updates if a hyperparameter is a schedule."""
+
+    count: Count = None
+
+
+@injectable("strength", "scale")
 def parseval(
-    strength: Scalar,
+    strength: Hyperparameter,
     *,
-    scale: Scalar = 1.0,
+    scale: Hyperparameter = 1.0,
     output_axis: int = -1,
     role: RoleOf = role_by_shape_and_name,
 ) -> optax.GradientTransformationExtraArgs:
@@ -37,8 +46,8 @@ def parseval(
 
     **Arguments:**
 
-    - `strength`: the factor of the penalty, not negative.
-    - `scale`: the squared norm $s$ that a unit's incoming weights should have.
+    - `strength`: the factor of the penalty, not negative. A number or a schedule.
+    - `scale`: the squared norm $s$ that a unit's incoming weights should have. A number or a schedule.
     - `output_axis`, `role`: as in [`plastax.spectral_penalty`][].
 
     **Returns:**
@@ -49,23 +58,26 @@ def parseval(
 
         Chung, Cherif, Meger and Precup, *Parseval Regularization for Continual Reinforcement Learning*, NeurIPS 2024.
     """
-    check_range("strength", strength, 0.0)
-    check_range("scale", scale, 0.0)
+    check_hyperparameter("strength", strength, 0.0)
+    check_hyperparameter("scale", scale, 0.0)
     check_output_axis(output_axis)
 
     def init(params):
-        return optax.EmptyState()
+        return ParsevalState(init_count(strength, scale))
 
     def update(updates, state, params, **_):
+        factor, wanted = value_at(strength, state.count), value_at(scale, state.count)
 
         def add(path, parameter, update):
-            if role(path, parameter) != "kernel":
+            kernel = kernel_at(path, parameter, role(path, parameter), output_axis)
+            if kernel is None:
                 return update
-            matrix = as_matrix(parameter, output_axis)
-            excess = matrix.T @ matrix - jnp.asarray(scale, matrix.dtype) * jnp.eye(matrix.shape[1], dtype=matrix.dtype)
-            gradient = like_kernel(4 * matrix @ excess, parameter, output_axis)
-            return update + jnp.asarray(strength, update.dtype) * gradient
+            matrix = as_matrix(parameter, kernel)
+            identity = jnp.eye(matrix.shape[-1], dtype=matrix.dtype)
+            excess = matrix.mT @ matrix - jnp.asarray(wanted, matrix.dtype) * identity
+            return add_scaled(update, factor, like_kernel(4 * matrix @ excess, parameter, kernel))
 
-        return jax.tree_util.tree_map_with_path(add, params, updates), state
+        updates = jax.tree_util.tree_map_with_path(add, params, updates)
+        return updates, ParsevalState(next_count(state.count))
 
     return transformation("parseval", init, update)

@@ -6,10 +6,12 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int
 
 from ._branch import every
-from ._checks import check_count, check_key, check_range
+from ._checks import check_count
+from ._hyperparameters import Hyperparameter, check_hyperparameter, injectable, value_at
+from ._keys import KeyData, RandomKey, as_key, key_data
 from ._locate_units import check_units, locate_units, read_features
 from ._reset_units import Init, check_optimizer, draw_units, no_units, place_units
 from ._typing import Scalar
@@ -17,21 +19,26 @@ from ._units import Units
 
 
 class RedoState(NamedTuple):
-    """The state of the wrapped optimizer, and the sum of mean|h| since the last check for each layer."""
+    """The state of the wrapped optimizer; for each layer, the sum of mean|h| since the last check, and replaced units.
+
+    `replaced` counts all units replaced so far in each layer. `key` is the data of a random key.
+    """
 
     inner: optax.OptState
     step: Int[Array, ""]
-    key: PRNGKeyArray
+    key: KeyData
     activity: tuple[Float[Array, " width"], ...]
+    replaced: Int[Array, " layers"]
 
 
+@injectable("threshold")
 def redo(
     optimizer: optax.GradientTransformation,
-    units: Sequence[Units],
+    units: Units | Sequence[Units],
     *,
-    threshold: Scalar = 0.1,
+    threshold: Hyperparameter = 0.1,
     interval: int = 1000,
-    key: PRNGKeyArray,
+    key: RandomKey,
     init: Init | None = None,
 ) -> optax.GradientTransformationExtraArgs:
     r"""Wraps an optimizer; after every `interval`-th of its steps, dormant units are replaced by new ones.
@@ -42,7 +49,7 @@ def redo(
     exactly the update of the wrapped optimizer. The next bias is not compensated, as in the paper: a dormant unit
     hardly contributes.
 
-    Other than in the paper,
+    The state counts the replaced units of each layer (`state.replaced`). Unlike in the paper,
 
     - the means are taken over all minibatches since the last check, not over one batch at the time of the check, so
         that minibatches of any size will do, even of one sample;
@@ -76,11 +83,12 @@ def redo(
 
     - `optimizer`: what makes the steps. All extra arguments of `update` are passed on to it.
     - `units`: the layers whose units may be replaced.
-    - `threshold`: the score up to which a unit is dormant, in [0, 1); 0 for dead units alone.
+    - `threshold`: the score up to which a unit is dormant, in [0, 1); 0 for dead units alone. A number or a schedule.
+        The benchmarks of supervised problems use 0.025.
     - `interval`: the number of steps from one check to the next.
-    - `key`: for drawing new kernels. In a run over several seeds each wants its own.
+    - `key`: for drawing new kernels. In a run over several seeds, give each its own.
     - `init`: how new kernels are drawn, as for [`plastax.continual_backprop`][]. The paper draws from the distribution
-        that the layer was initialised with.
+        that the layer was initialized with.
 
     **Returns:**
 
@@ -92,8 +100,8 @@ def redo(
         Sokar et al., *The dormant neuron phenomenon in deep reinforcement learning*, ICML 2023.
     """
     units = check_units(units)
-    check_key(key)
-    check_range("threshold", threshold, 0.0, 1.0, high_open=True)
+    key_data(key)
+    check_hyperparameter("threshold", threshold, 0.0, 1.0, high_open=True)
     check_count("interval", interval)
     optimizer = optax.with_extra_args_support(optimizer)
     method = "redo"
@@ -103,20 +111,22 @@ def redo(
         inner = optimizer.init(params)
         check_optimizer(method, optimizer, layers, params, inner)
         activity = tuple(jnp.zeros(layer.width, jnp.float32) for layer in layers)
-        return RedoState(inner, jnp.zeros((), jnp.int32), check_key(key), activity)
+        replaced = jnp.zeros(len(layers), jnp.int32)
+        return RedoState(inner, jnp.zeros((), jnp.int32), key_data(key), activity, replaced)
 
     def update(updates, state, params=None, *, features=None, **extra):
         layers = locate_units(method, units, params)
         updates, inner = optimizer.update(updates, state.inner, params, features=features, **extra)
         step = state.step + 1
         activity = tuple(
-            total + jnp.mean(jnp.abs(read_features(method, features, layer)), axis=0)
+            total + jnp.mean(jnp.abs(read_features(method, features, layer)), axis=(0, 1))
             for layer, total in zip(layers, state.activity, strict=True)
         )
 
         def recycle(old, key, activity):
+            limit = value_at(threshold, state.step)
             replaced = [
-                jnp.where(dormant(total, threshold), jnp.arange(total.size, dtype=jnp.int32), total.size)
+                jnp.where(dormant(total, limit), jnp.arange(total.size, dtype=jnp.int32), total.size)
                 for total in activity
             ]
             new_units = draw_units(layers, old, replaced, jax.random.fold_in(key, step), init)
@@ -126,9 +136,11 @@ def redo(
             del key
             return no_units(layers, old, [layer.width for layer in layers]), activity
 
-        new_units, activity = every(interval, step, recycle, wait, jax.tree.leaves(params), state.key, activity)
+        inputs = jax.tree.leaves(params), as_key(state.key, key), activity
+        new_units, activity = every(interval, step, recycle, wait, *inputs)
         updates, inner = place_units(optimizer, layers, new_units, params, updates, inner)
-        return updates, RedoState(inner, step, state.key, activity)
+        replaced = state.replaced + jnp.stack([jnp.sum(fresh.of >= 0, dtype=jnp.int32) for fresh in new_units])
+        return updates, RedoState(inner, step, state.key, activity, replaced)
 
     return optax.GradientTransformationExtraArgs(init_state, update)
 

@@ -1,8 +1,9 @@
 """Resetting units: how new ones are drawn and put in place, and what is forgotten of old ones."""
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +11,7 @@ import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from ._locate_units import Layer, by_unit
+from ._numerics import apply_update, wider
 
 
 Init = Callable[..., Array]
@@ -103,7 +105,12 @@ def place_units(
     The new updates and the new state of the optimizer.
     """
     old, structure = jax.tree.flatten(params)
-    new = structure.flatten_up_to(updates)
+    # In the wider type, else half precision updates would miss the zeros that they should lead to.
+    new: list[Any] = [
+        update if update is None else update.astype(wider(update.dtype, parameter.dtype))
+        for parameter, update in zip(old, structure.flatten_up_to(updates), strict=True)
+    ]
+    _check_not_frozen(layers, new)
     goes: dict[int, list[Array]] = {}
     for number, (layer, fresh) in enumerate(zip(layers, new_units, strict=True)):
         for place, bias, bias_axis in layer.outgoing:
@@ -128,13 +135,14 @@ def place_units(
             current = _where(gone, start, current)
         return current
 
-    start = optimizer.init(optax.apply_updates(params, updates))
+    start = optimizer.init(jax.tree.map(apply_update, params, updates))
     return updates, jax.tree.map(forget, _leaf_of_state(optimizer, state, params), state, start)
 
 
 def _along(values, array, place):
     """One value for each unit, shaped to broadcast against an array that holds the units along an axis."""
-    return jnp.tile(values, place.repeat).reshape([-1 if axis == place.axis else 1 for axis in range(array.ndim)])
+    spread = jnp.repeat(values, place.repeat) if place.channels_first else jnp.tile(values, place.repeat)
+    return spread.reshape([-1 if axis == place.axis else 1 for axis in range(array.ndim)])
 
 
 def _where(condition, yes, no):
@@ -163,8 +171,21 @@ def _contribution(weight, update, place, bias_axis, units, average):
     return jnp.sum(total, [axis for axis in range(total.ndim) if axis != bias_axis])
 
 
+def _check_not_frozen(layers, updates):
+    for layer in layers:
+        biases = [reader.bias for reader in layer.outgoing if reader.bias is not None]
+        if any(updates[leaf] is None for leaf in (*(place.leaf for place in layer.places), *biases)):
+            raise ValueError(
+                f"an array of the units of {layer.features!r} has no gradient (None), so its units cannot be replaced: "
+                "leave them out of `units`"
+            )
+
+
 def check_optimizer(method: str, optimizer: optax.GradientTransformation, layers, params, state) -> None:
-    """Raises if the optimizer's memory of a unit cannot be told from its memory of the others."""
+    """Raises if the optimizer's memory of a unit cannot be told from its memory of the others.
+
+    Warns of optax's Adam, which has one step count for all parameters.
+    """
     try:
         leaf_of_state = _leaf_of_state(optimizer, state, params)
     except Exception as error:
@@ -186,6 +207,19 @@ def check_optimizer(method: str, optimizer: optax.GradientTransformation, layers
             )
 
     jax.tree.map(check, leaf_of_state, state)
+    kernels = {place.leaf for layer in layers for place in layer.drawn}
+    for node in jax.tree.leaves(leaf_of_state, is_leaf=_is_adam):
+        if _is_adam(node) and kernels & set(jax.tree.leaves(node.mu)):
+            warnings.warn(
+                f"{method} wraps an Adam of optax (optax.adam, optax.adamw, ...), which has one step count for all "
+                "parameters: the first steps of a new unit are about three times too long. Use plastax.adam, or "
+                "plastax.scale_by_adam in place of optax.scale_by_adam",
+                stacklevel=3,
+            )
+
+
+def _is_adam(node):
+    return isinstance(node, optax.ScaleByAdamState)
 
 
 def _leaf_of_state(optimizer, state, params):

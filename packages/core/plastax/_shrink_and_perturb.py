@@ -5,23 +5,26 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Int, PRNGKeyArray
+from jaxtyping import Array, Int
 
 from ._branch import every as every_steps
-from ._checks import check_count, check_key, check_range
-from ._transformation import transformation
-from ._typing import Scalar
+from ._checks import check_count
+from ._hyperparameters import Hyperparameter, check_hyperparameter, injectable, value_at
+from ._keys import KeyData, RandomKey, as_key, key_data
+from ._numerics import apply_update
+from ._transformation import add_scaled, transformation
 
 
 class ShrinkAndPerturbState(NamedTuple):
-    """State: the steps so far, a key."""
+    """State: the number of steps so far, and the data of a random key."""
 
     count: Int[Array, ""]
-    key: PRNGKeyArray
+    key: KeyData
 
 
+@injectable("shrink", "sigma")
 def shrink_and_perturb(
-    shrink: Scalar, sigma: Scalar, *, key: PRNGKeyArray, every: int = 1
+    shrink: Hyperparameter, sigma: Hyperparameter, *, key: RandomKey, every: int = 1
 ) -> optax.GradientTransformationExtraArgs:
     r"""Multiplies the parameters by `1 - shrink` and adds Gaussian noise, every so many steps.
 
@@ -44,10 +47,10 @@ def shrink_and_perturb(
 
     **Arguments:**
 
-    - `shrink`: the share of the parameters that is taken away, in [0, 1].
-    - `sigma`: the standard deviation of the noise, not negative.
+    - `shrink`: the fraction of the parameters that is removed, in [0, 1]. A number or a schedule.
+    - `sigma`: the standard deviation of the noise, not negative. A number or a schedule.
     - `key`: for the noise.
-    - `every`: the steps from one time to the next.
+    - `every`: the number of steps from one time to the next.
 
     **Returns:**
 
@@ -58,27 +61,29 @@ def shrink_and_perturb(
         Ash and Adams, *On Warm-Starting Neural Network Training*, NeurIPS 2020; Dohare et al., *Loss of plasticity in
         deep continual learning*, Nature 2024.
     """
-    check_range("shrink", shrink, 0.0, 1.0)
-    check_range("sigma", sigma, 0.0)
+    check_hyperparameter("shrink", shrink, 0.0, 1.0)
+    check_hyperparameter("sigma", sigma, 0.0)
     check_count("every", every)
-    check_key(key)
+    key_data(key)
 
     def init(params):
-        return ShrinkAndPerturbState(jnp.zeros((), jnp.int32), check_key(key))
+        return ShrinkAndPerturbState(jnp.zeros((), jnp.int32), key_data(key))
 
     def update(updates, state, params, **_):
         count = jnp.asarray(optax.safe_increment(state.count))
 
-        now, next_key = jax.random.split(state.key)
+        now, next_key = jax.random.split(as_key(state.key, key))
 
         def act():
-            def one(update, parameter, noise):
-                noise = jnp.asarray(sigma, update.dtype) * noise
-                return noise - jnp.asarray(shrink, update.dtype) * (parameter + update)
+            def one(parameter, update, noise):
+                factor, scale = (
+                    jnp.asarray(value_at(value, state.count), parameter.dtype) for value in (shrink, sigma)
+                )
+                return scale * noise - factor * apply_update(parameter, update)
 
-            return jax.tree.map(one, updates, params, optax.tree.random_like(now, params, jax.random.normal))
+            return jax.tree.map(one, params, updates, optax.tree.random_like(now, params, jax.random.normal))
 
-        addition = every_steps(every, count, act, lambda: jax.tree.map(jnp.zeros_like, updates))
-        return jax.tree.map(jnp.add, updates, addition), ShrinkAndPerturbState(count, next_key)
+        addition = every_steps(every, count, act, lambda: jax.tree.map(jnp.zeros_like, params))
+        return add_scaled(updates, 1, addition), ShrinkAndPerturbState(count, key_data(next_key))
 
     return transformation("shrink_and_perturb", init, update)

@@ -1,11 +1,15 @@
 """Effective rank of features that are large on both sides, from a randomized sketch, with bounds on its error."""
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from plastax_kernels._batching import batch_in_front
+from plastax_kernels._sharding import gathered
+from plastax_kernels.reference import one_matrix_at_a_time_on_cpu
 
 from ._checks import check_count
 from ._effective_rank import effective_rank
@@ -113,14 +117,20 @@ def effective_rank_bounds(
     scale = jnp.where(scale == 0, 1, scale).astype(lower.dtype)
     energy = jnp.sum((left_out / scale) ** 2)
     kept_sum = _sum_of_singular_values(kept / scale)
-    tail_sum = jnp.sqrt(number * energy)
+    # Without the root of zero, whose derivative is infinite.
+    tail_sum = jnp.where(energy == 0, 0, jnp.sqrt(number * jnp.where(energy == 0, 1, energy)))
     total = kept_sum + tail_sum
     largest_share = tail_sum / jnp.where(total == 0, 1, total)
     # Beyond the even spread over everything, a larger tail would lower the entropy again.
     share = jnp.minimum(largest_share, number / (number + jnp.maximum(lower, 1)))
-    mixing = -jax.scipy.special.xlogy(share, share) - jax.scipy.special.xlogy(1 - share, 1 - share)
+    mixing = _entropy_term(share) + _entropy_term(1 - share)
     entropy = mixing + (1 - share) * jnp.log(jnp.maximum(lower, 1)) + share * jnp.log(number)
     return EffectiveRankBounds(lower, jnp.where(lower == 0, lower, jnp.maximum(jnp.exp(entropy), lower)))
+
+
+def _entropy_term(share):
+    inside = share > 0
+    return jnp.where(inside, -share * jnp.log(jnp.where(inside, share, 1)), 0)
 
 
 def _leading(features, size, key, iterations, mask):
@@ -128,8 +138,15 @@ def _leading(features, size, key, iterations, mask):
     check_count("iterations", iterations, least=0)
     if features.ndim != 2:
         raise ValueError(f"a sketch needs features of shape [samples, width], got {features.shape}: use jax.vmap")
+    if not jnp.issubdtype(features.dtype, jnp.floating):
+        raise TypeError(f"a sketch needs real floating point features, got {features.dtype}")
+    features = gathered(features)
     if mask is not None:
-        features = jnp.where(mask[:, None], features, 0)
+        if mask.shape != features.shape[:1]:
+            raise ValueError(
+                f"the mask must have one entry for each sample, shape {features.shape[:1]}, got {mask.shape}"
+            )
+        features = jnp.where(gathered(mask)[:, None], features, 0)
     wide = features.astype(jnp.float32) if jnp.finfo(features.dtype).bits < 32 else features
     if size >= min(features.shape):
         return wide, jnp.zeros_like(wide)
@@ -143,18 +160,31 @@ def _leading(features, size, key, iterations, mask):
     return kept, wide - basis @ kept
 
 
-def _one_at_a_time(function):
-    # For the same reason as the eigendecompositions in plastax_kernels.
-    function = custom_vmap(function)
-    function.def_vmap(lambda axis_size, in_batched, matrices: (jax.lax.map(function, matrices), True))
-    return function
+def _decomposition(function):
+    # Hidden from vmap, and given the batch axes in front: on CPU a batched call of LAPACK's can wait forever.
+    return batch_in_front(partial(one_matrix_at_a_time_on_cpu, function))
 
 
-@_one_at_a_time
+@_decomposition
 def _orthonormal(columns):
     return jnp.linalg.qr(columns)[0]
 
 
-@_one_at_a_time
+@_decomposition
+def _svd(matrix):
+    return jnp.linalg.svd(matrix, full_matrices=False)
+
+
+@jax.custom_jvp
 def _sum_of_singular_values(matrix):
-    return jnp.sum(jnp.linalg.svd(matrix, compute_uv=False))
+    _, singular, _ = _svd(matrix)
+    return jnp.sum(singular)
+
+
+@_sum_of_singular_values.defjvp
+def _(primals, tangents):
+    (matrix,), (tangent,) = primals, tangents
+    left, singular, right = _svd(matrix)
+    # The derivative of the singular value s_i is u_i v_i^T; where it is zero it has none.
+    kept = singular > jnp.finfo(matrix.dtype).eps * singular[0]
+    return jnp.sum(singular), jnp.sum(jnp.where(kept, left, 0) @ right * tangent)

@@ -5,27 +5,31 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float
 
-from ._checks import check_count, check_key, check_range
-from ._kernels_in import RoleOf, as_matrix, check_output_axis, like_kernel, role_by_shape_and_name
-from ._transformation import transformation
-from ._typing import Scalar
+from ._checks import check_count
+from ._hyperparameters import Hyperparameter, check_hyperparameter, injectable, value_at
+from ._kernels_in import RoleOf, as_matrix, check_output_axis, kernel_at, like_kernel, role_by_shape_and_name
+from ._keys import KeyData, RandomKey, as_key, key_data
+from ._schedules import Count, init_count, next_count
+from ._transformation import add_scaled, transformation
 
 
 class SpectralPenaltyState(NamedTuple):
-    """State: estimates of the kernels' leading right singular vectors, in the order of the kernels, and a key."""
+    """State: the leading right singular vectors, a key's data, the number of updates if there are schedules."""
 
-    vectors: tuple[Float[Array, " outputs"], ...]
-    key: PRNGKeyArray
+    vectors: tuple[Float[Array, "*stacked outputs"], ...]
+    key: KeyData
+    count: Count = None
 
 
+@injectable("strength", "target")
 def spectral_penalty(
-    strength: Scalar,
+    strength: Hyperparameter,
     *,
-    key: PRNGKeyArray,
+    key: RandomKey,
     power: int = 2,
-    target: Scalar = 2.0,
+    target: Hyperparameter = 2.0,
     iterations: int = 1,
     warm_start: bool = True,
     output_axis: int = -1,
@@ -36,9 +40,12 @@ def spectral_penalty(
     The penalty is `strength` times $\sum_W (\sigma_{\max}(W)^k - t)^2 + \sum_b \|b\|^2 + \sum_g \|g - 1\|^2$. The
     gradient of its first part comes in closed form, $2 k (\sigma^k - t) \sigma^{k-1} u v^\top$, from power iteration.
 
-    The singular vectors are kept in the state and refined by `iterations` steps at each update: parameters move little
-    in one step, so one is enough. `warm_start=False, iterations=10` starts from fresh random vectors at every update,
-    as the paper's experiments do.
+    The singular vectors are kept in the state and refined by `iterations` steps at each update. One step is cheap but
+    lags behind, since the penalty itself drives the largest singular value towards the second one, where power
+    iteration is slow. In 300 steps of an MLP of 3 x 64 units (SGD with momentum, `strength=0.01`), the largest singular
+    values ended 3 to 7 % above those with an exact SVD; with `iterations=5` they were within 3 %. Use 5 where the
+    target has to be met. `warm_start=False, iterations=10` starts from fresh random vectors at every update, as the
+    paper's experiments do (within 5 %).
 
     !!! example
 
@@ -56,15 +63,18 @@ def spectral_penalty(
 
     **Arguments:**
 
-    - `strength`: the factor of the penalty, not negative.
+    - `strength`: the factor of the penalty, not negative. A number or a schedule.
     - `key`: for the first (or, without `warm_start`, for all) random vectors.
     - `power`: the power $k$ of the singular value.
-    - `target`: the target $t$ of that power. The paper has 2, Lewandowski et al. have 1.
+    - `target`: the target $t$ of that power. A number or a schedule. The paper has 2, Lewandowski et al. have 1.
     - `iterations`: power iterations at each update.
     - `warm_start`: whether to go on from the vectors of the last update.
     - `output_axis`: the axis of a kernel that counts outputs: -1 for [..., inputs, outputs] (Flax, plastax), 0 for
-        Equinox's and PyTorch's layers. Convolutions are matrices of patches x outputs.
-    - `role`: says which parameters are kernels, biases and scales, from path and array.
+        Equinox's and PyTorch's layers. Arrays with four axes and more are convolutions: matrices of patches x outputs.
+    - `role`: a function of path and array that returns `"kernel"`, `"bias"`, `"scale"` or `"other"`, or a
+        [`plastax.Kernel`][] that describes the axes of a kernel. Arrays with three axes need such a description: they
+        could be convolutions, stacked layers or attention heads. By default
+        [`plastax.role_by_shape_and_name`][].
 
     **Returns:**
 
@@ -75,69 +85,79 @@ def spectral_penalty(
         Lewandowski, Bortkiewicz, Kumar, György, Schuurmans, Ostaszewski and Machado, *Learning Continually by Spectral
         Regularization*, ICLR 2025.
     """
-    check_range("strength", strength, 0.0)
-    check_range("target", target, 0.0)
+    check_hyperparameter("strength", strength, 0.0)
+    check_hyperparameter("target", target, 0.0)
     check_count("power", power)
     check_count("iterations", iterations)
     check_output_axis(output_axis)
-    check_key(key)
+    key_data(key)
 
     def fresh_vectors(params, key):
-        kernels = [leaf for path, leaf in jax.tree_util.tree_leaves_with_path(params) if role(path, leaf) == "kernel"]
+        matrices = [
+            as_matrix(leaf, kernel)
+            for path, leaf in jax.tree_util.tree_leaves_with_path(params)
+            if (kernel := kernel_at(path, leaf, role(path, leaf), output_axis)) is not None
+        ]
 
-        def draw(leaf, key):
-            drawn = jax.random.normal(key, (as_matrix(leaf, output_axis).shape[-1],), leaf.dtype)
+        def draw(matrix, key):
+            drawn = jax.random.normal(key, (*matrix.shape[:-2], matrix.shape[-1]), matrix.dtype)
             return _normalised(drawn, drawn)
 
-        keys = jax.random.split(key, max(len(kernels), 1))
-        return tuple(draw(leaf, key) for leaf, key in zip(kernels, keys, strict=False))
+        keys = jax.random.split(key, max(len(matrices), 1))
+        return tuple(draw(matrix, key) for matrix, key in zip(matrices, keys, strict=False))
 
     def init(params):
-        first, rest = jax.random.split(key)
-        return SpectralPenaltyState(fresh_vectors(params, first), rest)
+        first, rest = jax.random.split(as_key(key_data(key), key))
+        return SpectralPenaltyState(fresh_vectors(params, first), key_data(rest), init_count(strength, target))
 
     def update(updates, state, params, **_):
-        if warm_start:
-            vectors, next_key = state
-        else:
-            now, next_key = jax.random.split(state.key)
-            vectors = fresh_vectors(params, now)
+        factor, wanted = value_at(strength, state.count), value_at(target, state.count)
+        vectors, kept_key = state.vectors, state.key
+        if not warm_start:
+            now, next_key = jax.random.split(as_key(state.key, key))
+            vectors, kept_key = fresh_vectors(params, now), key_data(next_key)
         old, new = iter(vectors), []
 
         def add(path, leaf, update):
             kind = role(path, leaf)
-            if kind == "kernel":
-                matrix = as_matrix(leaf, output_axis)
-                sigma, left, right = _leading_singular(matrix, next(old), iterations)
+            kernel = kernel_at(path, leaf, kind, output_axis)
+            if kernel is not None:
+                sigma, left, right = _leading_singular(as_matrix(leaf, kernel), next(old), iterations)
                 new.append(right)
-                slope = 2 * power * (sigma**power - jnp.asarray(target, sigma.dtype)) * sigma ** (power - 1)
-                gradient = like_kernel(slope * jnp.outer(left, right), leaf, output_axis)
+                slope = 2 * power * (sigma**power - jnp.asarray(wanted, sigma.dtype)) * sigma ** (power - 1)
+                outer = slope[..., None, None] * left[..., :, None] * right[..., None, :]
+                gradient = like_kernel(outer, leaf, kernel)
             elif kind == "bias":
                 gradient = 2 * leaf
             elif kind == "scale":
                 gradient = 2 * (leaf - 1)
             else:
                 return update
-            return update + jnp.asarray(strength, update.dtype) * gradient
+            return add_scaled(update, factor, gradient)
 
         updates = jax.tree_util.tree_map_with_path(add, params, updates)
-        return updates, SpectralPenaltyState(tuple(new), next_key)
+        return updates, SpectralPenaltyState(tuple(new), kept_key, next_count(state.count))
 
     return transformation("spectral_penalty", init, update)
 
 
 def _leading_singular(matrix, right, iterations):
+    """The largest singular value of each matrix, with its left and right singular vectors."""
+
+    def stretch(right):
+        return jnp.einsum("...io,...o->...i", matrix, right)
+
     def refine(_, right):
-        left = _normalised(matrix @ right, jnp.zeros(matrix.shape[0], matrix.dtype))
+        stretched = stretch(right)
+        left = _normalised(stretched, jnp.zeros_like(stretched))
         # A kernel of zeros has no singular vectors; the last known ones serve when it grows again.
-        return _normalised(left @ matrix, right)
+        return _normalised(jnp.einsum("...i,...io->...o", left, matrix), right)
 
     right = refine(0, right) if iterations == 1 else jax.lax.fori_loop(0, iterations, refine, right)
-    stretched = matrix @ right
-    sigma = jnp.linalg.norm(stretched)
-    return sigma, _normalised(stretched, jnp.zeros_like(stretched)), right
+    stretched = stretch(right)
+    return jnp.linalg.norm(stretched, axis=-1), _normalised(stretched, jnp.zeros_like(stretched)), right
 
 
 def _normalised(vector, otherwise):
-    norm = jnp.linalg.norm(vector)
+    norm = jnp.linalg.norm(vector, axis=-1, keepdims=True)
     return jnp.where(norm == 0, otherwise, vector / jnp.where(norm == 0, 1, norm))

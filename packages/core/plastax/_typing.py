@@ -1,7 +1,8 @@
 """Types that several modules share."""
 
-from jaxtyping import Array, Float
+import numpy as np
+from jaxtyping import Array, Real
 
 
-Scalar = float | int | Float[Array, ""]
-"""A hyperparameter: a number, or a scalar array when it is traced or vmapped over."""
+Scalar = float | int | np.number | Real[Array, ""] | Real[np.ndarray, ""]
+"""A number, or a scalar array when it is traced or vmapped over."""

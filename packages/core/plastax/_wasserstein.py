@@ -7,18 +7,20 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float
 
-from ._checks import check_range
-from ._transformation import transformation
-from ._typing import Scalar
+from ._hyperparameters import Hyperparameter, check_hyperparameter, injectable, value_at
+from ._schedules import Count, init_count, next_count
+from ._transformation import add_scaled, transformation
 
 
 class WassersteinState(NamedTuple):
-    """State: the entries of each initial parameter, sorted, in the order of the parameters."""
+    """State: the sorted entries of each initial parameter, and the number of updates if the strength is a schedule."""
 
     quantiles: tuple[Float[Array, " entries"], ...]
+    count: Count = None
 
 
-def wasserstein(strength: Scalar) -> optax.GradientTransformationExtraArgs:
+@injectable("strength")
+def wasserstein(strength: Hyperparameter) -> optax.GradientTransformationExtraArgs:
     r"""Adds the gradient of the squared 2-Wasserstein distance between current and initial entries.
 
     For each parameter array, the penalty is `strength` times $\frac{1}{2} \sum_i (\theta_{(i)} - \theta^0_{(i)})^2$,
@@ -42,7 +44,7 @@ def wasserstein(strength: Scalar) -> optax.GradientTransformationExtraArgs:
 
     **Arguments:**
 
-    - `strength`: the factor of the distance, not negative.
+    - `strength`: the factor of the distance, not negative. A number or a schedule.
 
     **Returns:**
 
@@ -53,20 +55,21 @@ def wasserstein(strength: Scalar) -> optax.GradientTransformationExtraArgs:
         Lewandowski, Tanaka, Schuurmans and Machado, *Directions of Curvature as an Explanation for Loss of Plasticity*,
         2023.
     """
-    check_range("strength", strength, 0.0)
+    check_hyperparameter("strength", strength, 0.0)
 
     def init(params):
-        return WassersteinState(tuple(jnp.sort(parameter.ravel()) for parameter in jax.tree.leaves(params)))
+        quantiles = tuple(jnp.sort(parameter.ravel()) for parameter in jax.tree.leaves(params))
+        return WassersteinState(quantiles, init_count(strength))
 
     def update(updates, state, params, **_):
 
-        def add(update, parameter, quantiles):
+        def distance(parameter, quantiles):
             order = jnp.argsort(parameter.ravel())
             matched = jnp.zeros_like(quantiles).at[order].set(quantiles, unique_indices=True).reshape(parameter.shape)
-            return update + jnp.asarray(strength, update.dtype) * (parameter - matched)
+            return parameter - matched
 
-        leaves, treedef = jax.tree.flatten(params)
-        added = map(add, treedef.flatten_up_to(updates), leaves, state.quantiles)
-        return jax.tree.unflatten(treedef, list(added)), state
+        quantiles = jax.tree.unflatten(jax.tree.structure(params), state.quantiles)
+        updates = add_scaled(updates, value_at(strength, state.count), jax.tree.map(distance, params, quantiles))
+        return updates, WassersteinState(state.quantiles, next_count(state.count))
 
     return transformation("wasserstein", init, update)

@@ -5,20 +5,28 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Int, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
+
+from plastax_kernels._sharding import gathered, varying_axes, varying_over
 
 from ._checks import check_count
 
 
-class Window(NamedTuple):
-    """State: how many minibatches have come since the last restart, and the last few of them.
+class EffectiveRankState(NamedTuple):
+    """State of the effective-rank transformations.
 
-    `batches` has the structure of one minibatch with a leading axis of the window's size, or is `None` for a window of
-    one minibatch, which need not be kept.
+    - `count`: the minibatches since the last restart.
+    - `batches`: the last few of them, with the structure of one minibatch and a leading axis of the window's size. It
+        is `None` for a window of one minibatch, which need not be kept. Typed random keys are kept as key data.
+    - `updates`: the updates since `init`, at which schedules are evaluated.
+    - `effective_rank`: the mean effective rank over layers where the last effective-rank gradient was taken, for logs;
+        0 before the first one.
     """
 
     count: Int[Array, ""]
     batches: PyTree[Array] | None
+    updates: Int[Array, ""]
+    effective_rank: Float[Array, ""]
 
 
 def check_window(transform: str, window: int, inputs: Any) -> None:
@@ -41,50 +49,66 @@ def check_window(transform: str, window: int, inputs: Any) -> None:
             raise ValueError(f"a minibatch needs a leading axis of samples and no empty axis, got shape {leaf.shape}")
 
 
-def init_window(window: int, inputs: Any) -> Window:
+def init_window(window: int, inputs: Any, params: PyTree) -> EffectiveRankState:
     """An empty window of minibatches like `inputs`."""
-    count = jnp.zeros((), jnp.int32)
-    if window == 1:
-        return Window(count, None)
-    return Window(count, jax.tree.map(lambda leaf: jnp.zeros((window, *leaf.shape), leaf.dtype), inputs))
+
+    def empty(leaf):
+        shown = jax.eval_shape(_without_keys, leaf)
+        return jnp.zeros((window, *shown.shape), shown.dtype)
+
+    return EffectiveRankState(
+        count=jnp.zeros((), jnp.int32),
+        batches=None if window == 1 else jax.tree.map(empty, inputs),
+        updates=jnp.zeros((), jnp.int32),
+        # Inside of shard_map it differs between devices where the parameters do.
+        effective_rank=varying_over(jnp.zeros((), jnp.float32), varying_axes(params)),
+    )
 
 
-def push(transform: str, state: Window, inputs: Any, expected: Any) -> Window:
-    """The window with one more minibatch, in the place of the oldest."""
+def push(transform: str, state: EffectiveRankState, inputs: Any, expected: Any) -> EffectiveRankState:
+    """The state with one more minibatch, in the place of the oldest."""
     if inputs is None:
-        raise ValueError(f"{transform} needs the minibatch: call update(updates, state, params, inputs=minibatch)")
+        raise ValueError(
+            f"{transform} needs the minibatch: call update(updates, state, params, inputs=minibatch). "
+            "nnx.Optimizer.update passes such arguments on, but flax's TrainState.apply_gradients does not pass them "
+            "on: call state.tx.update and optax.apply_updates yourself"
+        )
     if expected is not None:
         _check_like(transform, inputs, expected)
-    count = jnp.asarray(optax.safe_increment(state.count))
-    if state.batches is None:
-        return Window(count, None)
 
     def write(batches, batch):
+        # On a mesh with explicit axes, each device keeps all samples of the window.
+        batch = gathered(_without_keys(jnp.asarray(batch)))
         return jax.lax.dynamic_update_index_in_dim(
-            batches, jnp.asarray(batch, batches.dtype), state.count % batches.shape[0], 0
+            batches, batch.astype(batches.dtype), state.count % batches.shape[0], 0
         )
 
-    return Window(count, jax.tree.map(write, state.batches, inputs))
+    return state._replace(
+        count=jnp.asarray(optax.safe_increment(state.count)),
+        batches=None if state.batches is None else jax.tree.map(write, state.batches, inputs),
+        updates=jnp.asarray(optax.safe_increment(state.updates)),
+    )
 
 
-def stacked(state: Window, inputs: Any) -> PyTree[Array]:
-    """All minibatches of the window as one: the order is of no account here.
+def stacked(state: EffectiveRankState, inputs: Any) -> PyTree[Array]:
+    """All minibatches of the window as one, in any order.
 
-    Until the window is full, its first minibatch stands in the place of those that have not come: their features are
-    masked, but the features function may not survive the zeros of an empty place, or a task that is over.
+    Until the window is full, its first minibatch stands in for those that have not come. Their features are masked, but
+    the features function may fail on the zeros of an empty place, or on a task that is over.
     """
     if state.batches is None:
         return inputs
 
-    def merge(batches):
+    def merge(batches, batch):
         window, *shape = batches.shape
         come = (jnp.arange(window) < state.count).reshape(window, *(1 for _ in shape))
-        return jnp.where(come, batches, batches[0]).reshape(-1, *shape[1:])
+        merged = jnp.where(come, batches, batches[0]).reshape(-1, *shape[1:])
+        return jax.random.wrap_key_data(merged, impl=jax.random.key_impl(batch)) if _is_key(batch) else merged
 
-    return jax.tree.map(merge, state.batches)
+    return jax.tree.map(merge, state.batches, inputs)
 
 
-def filled(state: Window, interval: int) -> Bool[Array, " samples"] | None:
+def filled(state: EffectiveRankState, interval: int) -> Bool[Array, " samples"] | None:
     """Which of the stacked samples have come since the last restart; `None` when all have, at each interval's end."""
     if state.batches is None:
         return None
@@ -95,10 +119,11 @@ def filled(state: Window, interval: int) -> Bool[Array, " samples"] | None:
 
 
 def restart_windows(opt_state: PyTree) -> PyTree:
-    """Begins anew at a task switch: effective-rank counts go back to zero, and kept minibatches are forgotten.
+    """Restarts effective-rank windows at a task switch: counts go back to zero, and kept minibatches are forgotten.
 
     Reaches every [`plastax.add_effective_rank`][], [`plastax.l2_er`][] and [`plastax.effective_rank_step`][] state in a
-    pytree of optimizer states, through `optax.chain`, masks and wrappers, and leaves all else as it is.
+    pytree of optimizer states, through `optax.chain`, masks and wrappers. Everything else stays as it is: schedules
+    continue, since they count updates since `init`.
 
     !!! example
 
@@ -128,22 +153,33 @@ def restart_windows(opt_state: PyTree) -> PyTree:
 
     def restart(node):
         nonlocal windows
-        if not isinstance(node, Window):
+        if not isinstance(node, EffectiveRankState):
             return node
         windows += 1
         return node._replace(count=jnp.zeros_like(node.count))
 
-    restarted = jax.tree.map(restart, opt_state, is_leaf=lambda node: isinstance(node, Window))
+    restarted = jax.tree.map(restart, opt_state, is_leaf=lambda node: isinstance(node, EffectiveRankState))
     if windows == 0:
         raise ValueError("there is no effective-rank state to restart in what should be an optimizer state")
     return restarted
 
 
+def _is_key(leaf: Any) -> bool:
+    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _without_keys(leaf: Array) -> Array:
+    # There are no zeros of a typed key, and few libraries save one.
+    return jax.random.key_data(leaf) if _is_key(leaf) else leaf
+
+
 def _check_like(transform: str, inputs: Any, expected: Any) -> None:
-    shapes = jax.tree.map(lambda leaf: (tuple(jnp.shape(leaf)), str(jnp.asarray(leaf).dtype)), inputs)
-    expected_shapes = jax.tree.map(
-        lambda leaf: (tuple(leaf.shape), str(jax.dtypes.canonicalize_dtype(leaf.dtype))), expected
-    )
+    def describe(leaf):
+        dtype = leaf.dtype if hasattr(leaf, "dtype") else jnp.asarray(leaf).dtype
+        canonical = dtype if jnp.issubdtype(dtype, jax.dtypes.extended) else jax.dtypes.canonicalize_dtype(dtype)
+        return tuple(jnp.shape(leaf)), str(canonical)
+
+    shapes, expected_shapes = jax.tree.map(describe, inputs), jax.tree.map(describe, expected)
     if shapes != expected_shapes:
         raise ValueError(
             f"{transform} was made for minibatches like {expected_shapes}, but update got {shapes}. All minibatches "

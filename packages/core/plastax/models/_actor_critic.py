@@ -1,6 +1,6 @@
 """Policy and value function for continual reinforcement learning."""
 
-from typing import NamedTuple
+from typing import NamedTuple, SupportsIndex
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +8,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from .._units import Units
 from ._mlp import MLP
-from ._model import Model, check_batch
+from ._model import Model, as_size, check_batch
 from ._resettable import resettable_chain
 
 
@@ -59,9 +59,9 @@ class ActorCritic(Model):
 
     def __init__(
         self,
-        observation_size: int,
-        action_size: int,
-        width: int = 256,
+        observation_size: SupportsIndex,
+        action_size: SupportsIndex,
+        width: SupportsIndex = 256,
         *,
         discrete: bool = False,
         activation: str = "relu",
@@ -78,6 +78,7 @@ class ActorCritic(Model):
         - `layer_norm`: whether to put a LayerNorm before the activations.
         - `key`: for the initial parameters.
         """
+        action_size = as_size("action_size", action_size)
         actor_key, critic_key = jax.random.split(key)
 
         def network(out_size, key):

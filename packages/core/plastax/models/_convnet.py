@@ -1,7 +1,7 @@
 """The convolutional network of continual ImageNet."""
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, SupportsIndex
 
 import equinox as eqx
 import jax
@@ -11,7 +11,7 @@ from .._units import Units
 from ._activations import features_per_unit
 from ._convolution import Algorithm, check_algorithm, max_pool
 from ._layers import Conv, Dense, Hidden
-from ._model import Model, check_batch, check_sizes
+from ._model import Model, as_size, as_sizes, check_batch
 from ._resettable import resettable_chain
 
 
@@ -49,11 +49,11 @@ class ConvNet(Model):
 
     def __init__(
         self,
-        in_shape: tuple[int, int, int] = (32, 32, 3),
-        out_size: int = 2,
-        channels: Sequence[int] = (32, 64, 128),
-        kernel_sizes: Sequence[int] = (5, 3, 3),
-        dense: Sequence[int] = (128, 128),
+        in_shape: Sequence[SupportsIndex] = (32, 32, 3),
+        out_size: SupportsIndex = 2,
+        channels: Sequence[SupportsIndex] = (32, 64, 128),
+        kernel_sizes: Sequence[SupportsIndex] = (5, 3, 3),
+        dense: Sequence[SupportsIndex] = (128, 128),
         *,
         padding: Literal["SAME", "VALID"] = "SAME",
         activation: str = "relu",
@@ -75,20 +75,22 @@ class ConvNet(Model):
         - `convolution`: `"patches"`, `"xla"`, or `"auto"`: patches times a matrix on CPU, XLA's convolution elsewhere.
         - `key`: for the initial parameters.
         """
-        check_sizes(out_size=out_size)
+        out_size, in_shape = as_size("out_size", out_size), as_sizes("in_shape", in_shape)
         if len(in_shape) != 3:
             raise ValueError(f"`in_shape` must be (height, width, channels), got {in_shape}")
+        channels, kernel_sizes = as_sizes("channels", channels), as_sizes("kernel_sizes", kernel_sizes)
+        dense = as_sizes("dense", dense)
         if len(channels) != len(kernel_sizes) or not channels or not dense:
             raise ValueError(
                 "`channels` and `kernel_sizes` must be of one length, and there must be a convolution and a hidden "
                 f"dense layer at least, got {channels=}, {kernel_sizes=}, {dense=}"
             )
-        check_sizes(in_shape=in_shape, channels=channels, kernel_sizes=kernel_sizes, dense=dense)
         if padding not in ("SAME", "VALID"):
             raise ValueError(f"`padding` must be 'SAME' or 'VALID', got {padding!r}")
         check_algorithm(convolution)
         copies = features_per_unit(activation)
-        positions = _positions_left(in_shape, kernel_sizes, padding)
+        self.in_shape = (in_shape[0], in_shape[1], in_shape[2])
+        self.positions = positions = _positions_left(self.in_shape, kernel_sizes, padding)
         init = jax.nn.initializers.lecun_normal()
         head_key, *keys = jax.random.split(key, 1 + len(channels) + len(dense))
         convs, hidden, size = [], [], in_shape[2]
@@ -103,8 +105,6 @@ class ConvNet(Model):
         self.convs = tuple(convs)
         self.hidden = tuple(hidden)
         self.head = Dense(size, out_size, init, key=head_key)
-        self.in_shape = (in_shape[0], in_shape[1], in_shape[2])
-        self.positions = positions
 
     def __call__(
         self, x: Float[Array, "batch height width channels"], state: PyTree = None, *, train: bool = False

@@ -1,7 +1,7 @@
 """The paper's linearized ReLU network."""
 
 import math
-from typing import NamedTuple
+from typing import NamedTuple, SupportsIndex
 
 import equinox as eqx
 import jax
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from .._units import Units
-from ._model import Model, check_batch, check_sizes
+from ._model import Model, as_size, check_batch
 
 
 class GatedLinearState(NamedTuple):
@@ -48,7 +48,15 @@ class GatedLinear(Model):
     kernel: Float[Array, "in width"]
     out_size: int = eqx.field(static=True)
 
-    def __init__(self, in_size: int, out_size: int, width: int = 1000, *, rank: int | None = None, key: PRNGKeyArray):
+    def __init__(
+        self,
+        in_size: SupportsIndex,
+        out_size: SupportsIndex,
+        width: SupportsIndex = 1000,
+        *,
+        rank: SupportsIndex | None = None,
+        key: PRNGKeyArray,
+    ):
         """**Arguments:**
 
         - `in_size`: the number of inputs.
@@ -58,11 +66,12 @@ class GatedLinear(Model):
             entries have variance 1, too. `None` for independent normal entries.
         - `key`: for the initial kernel.
         """
-        check_sizes(in_size=in_size, out_size=out_size, width=width)
+        in_size, out_size = as_size("in_size", in_size), as_size("out_size", out_size)
+        width = as_size("width", width)
         if rank is None:
             self.kernel = jax.random.normal(key, (in_size, width))
         else:
-            check_sizes(rank=rank)
+            rank = as_size("rank", rank)
             if rank > min(in_size, width):
                 raise ValueError(
                     f"`rank` must be at most min(in_size, width) = {min(in_size, width)}, got {rank}; None is full rank"

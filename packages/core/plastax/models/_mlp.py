@@ -1,12 +1,14 @@
 """The multilayer perceptron of permuted MNIST."""
 
+from typing import SupportsIndex
+
 import jax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from .._units import Units
 from ._activations import features_per_unit
 from ._layers import Dense, Hidden, Initializer
-from ._model import Model, check_batch, check_sizes
+from ._model import Model, as_size, check_batch
 from ._resettable import resettable_chain
 
 
@@ -33,10 +35,10 @@ class MLP(Model):
 
     def __init__(
         self,
-        in_size: int,
-        out_size: int,
-        width: int = 1000,
-        depth: int = 3,
+        in_size: SupportsIndex,
+        out_size: SupportsIndex,
+        width: SupportsIndex = 1000,
+        depth: SupportsIndex = 3,
         *,
         activation: str = "relu",
         layer_norm: bool = False,
@@ -55,7 +57,8 @@ class MLP(Model):
         - `kernel_init`: draws the kernels, as in `jax.nn.initializers`. He-uniform by default. Biases start at zero.
         - `key`: for the initial parameters.
         """
-        check_sizes(in_size=in_size, out_size=out_size, width=width, depth=depth)
+        in_size, out_size = as_size("in_size", in_size), as_size("out_size", out_size)
+        width, depth = as_size("width", width), as_size("depth", depth)
         copies = features_per_unit(activation)
         init = jax.nn.initializers.he_uniform() if kernel_init is None else kernel_init
         head_key, *keys = jax.random.split(key, depth + 1)

@@ -1,12 +1,15 @@
 """What all models have in common."""
 
+import operator
 from abc import abstractmethod
 from collections.abc import Sequence
+from typing import SupportsIndex
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, DTypeLike, PRNGKeyArray, PyTree
 
+from .._checks import check_count
 from .._units import Units
 
 
@@ -54,9 +57,12 @@ def check_batch(x: Array, sample: Sequence[int | str], dtype: DTypeLike, model: 
     return x.astype(dtype)
 
 
-def check_sizes(**sizes: int | Sequence[int]) -> None:
-    """Raises unless all of these are positive whole numbers, or sequences of them."""
-    for name, size in sizes.items():
-        numbers = size if isinstance(size, Sequence) else [size]
-        if any(not isinstance(number, int) or number < 1 for number in numbers):
-            raise ValueError(f"`{name}` must be positive whole numbers only, got {size!r}")
+def as_size(name: str, size: SupportsIndex) -> int:
+    """A positive whole number of any integer type, `np.prod(shape)` included, as an `int`."""
+    check_count(f"`{name}`", size)
+    return operator.index(size)
+
+
+def as_sizes(name: str, sizes: Sequence[SupportsIndex]) -> tuple[int, ...]:
+    """The same for a sequence."""
+    return tuple(as_size(f"{name}[{i}]", size) for i, size in enumerate(sizes))

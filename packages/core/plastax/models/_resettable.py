@@ -42,6 +42,7 @@ def resettable(
         axis=reads(model).input_axis,
         repeat=positions,
         bias=lambda params: reads(params).bias,
+        channels_first=False,
     )
     return Units(features, tuple(incoming), (outgoing,))
 

@@ -1,6 +1,7 @@
 """The residual network of incremental CIFAR."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, SupportsIndex
 
 import equinox as eqx
 import jax
@@ -10,7 +11,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from .._units import Units
 from ._convolution import Algorithm, check_algorithm
 from ._layers import BatchNorm, BatchNormState, Conv, Dense, Hidden
-from ._model import Model, check_batch, check_sizes
+from ._model import Model, as_size, as_sizes, check_batch
 from ._resettable import resettable, resettable_chain
 
 
@@ -131,10 +132,10 @@ class ResNet18(Model):
 
     def __init__(
         self,
-        num_classes: int = 100,
-        in_channels: int = 3,
-        width: int = 64,
-        dense: tuple[int, int] = (512, 512),
+        num_classes: SupportsIndex = 100,
+        in_channels: SupportsIndex = 3,
+        width: SupportsIndex = 64,
+        dense: Sequence[SupportsIndex] = (512, 512),
         *,
         layer_norm: bool = False,
         convolution: Algorithm = "auto",
@@ -150,7 +151,8 @@ class ResNet18(Model):
         - `convolution`: `"patches"`, `"xla"`, or `"auto"`: patches times a matrix on CPU, XLA's convolution elsewhere.
         - `key`: for the initial parameters.
         """
-        check_sizes(num_classes=num_classes, in_channels=in_channels, width=width, dense=dense)
+        num_classes, in_channels = as_size("num_classes", num_classes), as_size("in_channels", in_channels)
+        width, dense = as_size("width", width), as_sizes("dense", dense)
         if len(dense) != 2:
             raise ValueError(f"`dense` must be two widths, got {dense}")
         check_algorithm(convolution)
