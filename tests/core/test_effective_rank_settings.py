@@ -187,6 +187,22 @@ def zeros_like(tree):
     return jax.tree.map(jnp.zeros_like, tree)
 
 
+@pytest.mark.parametrize("name", ["add_effective_rank", "effective_rank_step"])
+def test_the_caller_may_say_when_it_is_due(name):
+    make = functools.partial(TRANSFORMS[name], 0.05, window=2, inputs=BATCH)
+    always, never = make(interval=1), make(interval=100)
+    update = jax.jit(never.update, static_argnames="effective_rank_due")
+    state = never.init(PARAMS)
+    expected, expected_state = always.update(GRADIENTS, always.init(PARAMS), PARAMS, inputs=BATCH)
+    found, found_state = update(GRADIENTS, state, PARAMS, inputs=BATCH, effective_rank_due=True)
+    assert_trees_close(found, expected, rtol=1e-6, atol=1e-7)
+    assert_trees_close(found_state, expected_state, rtol=1e-6)
+    found, _ = update(GRADIENTS, state, PARAMS, inputs=BATCH, effective_rank_due=False)
+    assert_trees_close(found, GRADIENTS, rtol=0)
+    with pytest.raises(TypeError, match=r"effective_rank_due must be True or False.*static_argnames"):
+        jax.jit(never.update)(GRADIENTS, state, PARAMS, inputs=BATCH, effective_rank_due=True)
+
+
 def test_typed_keys_may_be_among_the_inputs_of_a_window():
     def noisy(params, inputs):
         noise = jax.vmap(lambda key: jax.random.normal(key, (5,)))(inputs["key"])

@@ -92,7 +92,9 @@ def effective_rank_step(
 
     **Returns:**
 
-    A gradient transformation whose `update` takes `inputs=` (the minibatch) and, optionally, `model_state=`.
+    A gradient transformation whose `update` takes `inputs=` (the minibatch) and, optionally, `model_state=` and
+    `effective_rank_due=` (`True` or `False`, in place of the interval: see "Convolutions" in `docs/effective_rank.md`).
+    Its state is a [`plastax.EffectiveRankState`][].
 
     ??? cite "Reference"
 
