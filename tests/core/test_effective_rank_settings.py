@@ -108,6 +108,16 @@ def test_the_decay_of_l2_er_takes_a_mask(mask):
     np.testing.assert_allclose(updates["kernel"], expected, rtol=1e-5, atol=1e-6)
 
 
+def test_frozen_parameters_do_not_move_between_steps_in_a_row():
+    frozen = {"kernel": GRADIENTS["kernel"], "bias": None}
+    (together,), _ = run(plastax.effective_rank_step(features, 0.2, steps=2), 1, frozen)
+    updates = GRADIENTS["kernel"]
+    for _ in range(2):
+        here = {"kernel": PARAMS["kernel"] + updates, "bias": PARAMS["bias"]}
+        updates = updates - 0.2 * plastax.effective_rank_gradient(features, here, BATCH)["kernel"]
+    np.testing.assert_allclose(together["kernel"], updates, rtol=1e-4, atol=1e-5)
+
+
 def test_optax_masked_around_parameters_that_features_reads():
     transform = optax.masked(l2_er(0.2), {"kernel": True, "bias": False})
     with pytest.raises(TypeError, match=r"optax\.masked hides.*mask=.*add_decayed_weights.*add_effective_rank"):
