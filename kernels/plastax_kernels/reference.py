@@ -1,8 +1,6 @@
 """The operations in plain XLA: the source of truth that every faster path is held against."""
 
-import math
-from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +8,7 @@ import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float
 
-from ._lapack_threads import limit_lapack_threads
+from ._decomposition import decomposition
 
 
 Distribution = Literal["features", "covariance"]
@@ -67,7 +65,7 @@ def rank_from_gram(
     The effective rank and a symmetric matrix `M`, such that the gradient of the effective rank with respect to the
     features is `M A` (Gram matrix on the left) or `A M` (on the right). Both are zero for an all-zero Gram matrix.
     """
-    eigenvalues, vectors = one_matrix_at_a_time_on_cpu(_eigh, gram_matrix)
+    eigenvalues, vectors = _eigh(gram_matrix)
     singular = jnp.sqrt(jnp.maximum(eigenvalues, 0))
     largest = jnp.max(singular, axis=-1, keepdims=True)
     # Negated so that NaN counts as kept: a broken input must stay visible, not turn into a rank of zero.
@@ -86,33 +84,7 @@ def rank_from_gram(
     return rank[..., 0], projector
 
 
-def one_matrix_at_a_time_on_cpu(function: Callable[[Array], Any], matrices: Float[Array, "*batch rows columns"]) -> Any:
-    """Applies a decomposition of LAPACK's to each matrix: in one batched call, except on CPU.
-
-    A batched call on CPU hands its matrices to the very thread pool that it is running on, and two such calls side by
-    side in one program wait for each other forever (jaxlib 0.10.2). On GPUs one batched call is several times faster.
-
-    **Arguments:**
-
-    - `function`: from [..., rows, columns] to a pytree of arrays with the same leading axes.
-    - `matrices`: what to apply it to.
-
-    **Returns:**
-
-    What `function` returns for all matrices.
-    """
-    limit_lapack_threads()
-    *batch, rows, columns = matrices.shape
-    if math.prod(batch) == 1:
-        return jax.tree.map(lambda leaf: leaf.reshape(*batch, *leaf.shape), function(matrices.reshape(rows, columns)))
-
-    def in_turn(matrices):
-        results = jax.lax.map(function, matrices.reshape(-1, rows, columns))
-        return jax.tree.map(lambda leaf: leaf.reshape(*batch, *leaf.shape[1:]), results)
-
-    return jax.lax.platform_dependent(matrices, cpu=in_turn, default=function)
-
-
+@decomposition
 def _eigh(matrix):
     vectors, eigenvalues = jax.lax.linalg.eigh(matrix, symmetrize_input=False)
     return eigenvalues, vectors

@@ -108,6 +108,16 @@ def test_the_decay_of_l2_er_takes_a_mask(mask):
     np.testing.assert_allclose(updates["kernel"], expected, rtol=1e-5, atol=1e-6)
 
 
+def test_frozen_parameters_do_not_move_between_steps_in_a_row():
+    frozen = {"kernel": GRADIENTS["kernel"], "bias": None}
+    (together,), _ = run(plastax.effective_rank_step(features, 0.2, steps=2), 1, frozen)
+    updates = GRADIENTS["kernel"]
+    for _ in range(2):
+        here = {"kernel": PARAMS["kernel"] + updates, "bias": PARAMS["bias"]}
+        updates = updates - 0.2 * plastax.effective_rank_gradient(features, here, BATCH)["kernel"]
+    np.testing.assert_allclose(together["kernel"], updates, rtol=1e-4, atol=1e-5)
+
+
 def test_optax_masked_around_parameters_that_features_reads():
     transform = optax.masked(l2_er(0.2), {"kernel": True, "bias": False})
     with pytest.raises(TypeError, match=r"optax\.masked hides.*mask=.*add_decayed_weights.*add_effective_rank"):
@@ -185,6 +195,22 @@ def test_a_bounded_step_moves_parameters_that_are_zero():
 
 def zeros_like(tree):
     return jax.tree.map(jnp.zeros_like, tree)
+
+
+@pytest.mark.parametrize("name", ["add_effective_rank", "effective_rank_step"])
+def test_the_caller_may_say_when_it_is_due(name):
+    make = functools.partial(TRANSFORMS[name], 0.05, window=2, inputs=BATCH)
+    always, never = make(interval=1), make(interval=100)
+    update = jax.jit(never.update, static_argnames="effective_rank_due")
+    state = never.init(PARAMS)
+    expected, expected_state = always.update(GRADIENTS, always.init(PARAMS), PARAMS, inputs=BATCH)
+    found, found_state = update(GRADIENTS, state, PARAMS, inputs=BATCH, effective_rank_due=True)
+    assert_trees_close(found, expected, rtol=1e-6, atol=1e-7)
+    assert_trees_close(found_state, expected_state, rtol=1e-6)
+    found, _ = update(GRADIENTS, state, PARAMS, inputs=BATCH, effective_rank_due=False)
+    assert_trees_close(found, GRADIENTS, rtol=0)
+    with pytest.raises(TypeError, match=r"effective_rank_due must be True or False.*static_argnames"):
+        jax.jit(never.update)(GRADIENTS, state, PARAMS, inputs=BATCH, effective_rank_due=True)
 
 
 def test_typed_keys_may_be_among_the_inputs_of_a_window():

@@ -35,12 +35,10 @@ def close(found, expected, name):
 
 sketch = partial(plastax.sketched_effective_rank, size=3, key=jax.random.key(2))
 whole = features(params, batches[0])["hidden"]
-for name, rank in (("exact", plastax.effective_rank), ("sketch", sketch)):
-    expected = jax.value_and_grad(rank)(whole)
-    for axes in (("data", None), (None, None)):
-        value, gradient = jax.jit(jax.value_and_grad(rank))(spread(whole, *axes))
-        close((value, gradient), expected, name)
-        assert jax.typeof(gradient).sharding.spec == P(*axes), jax.typeof(gradient)
+rank_and_gradient = jax.jit(jax.value_and_grad(plastax.effective_rank))
+value, gradient = rank_and_gradient(spread(whole, "data", None))
+close((value, gradient), rank_and_gradient(whole), "effective rank")
+assert jax.typeof(gradient).sharding.spec == P("data", None), jax.typeof(gradient)
 masks = jnp.arange(8) < 5
 close(jax.jit(plastax.effective_rank)(spread(whole, "data", None), mask=spread(masks, "data")),
       plastax.effective_rank(whole, mask=masks), "mask")
@@ -72,46 +70,39 @@ for name, transform in TRANSFORMS.items():
 
 # In shard_map, each device has samples of its own, and the state one of them: gradients of replicated parameters are
 # sums over devices, as in jax.grad, and the effective rank is the mean over devices.
-mean = [
-    jax.tree.map(lambda *leaves: sum(leaves) / 4, *each)
-    for each in zip(*(
-        [plastax.effective_rank_gradient(features, params, batches[i, 2 * d : 2 * d + 2]) for i in range(2)]
-        for d in range(4)
-    ))
-]
-ranks = [np.mean([plastax.effective_rank(features(params, batches[i, 2 * d : 2 * d + 2])["hidden"]) for d in range(4)])
-         for i in range(2)]
-for interval in (1, 2):
-    transform = plastax.add_effective_rank(features, 0.2, interval=interval)
+transform = plastax.add_effective_rank(features, 0.2, interval=2)
 
-    def scanned(params, batches):
-        def step(state, batch):
-            updates, state = transform.update(jax.tree.map(jnp.cos, params), state, params, inputs=batch)
-            return state, updates
-        return jax.lax.scan(step, transform.init(params), batches)
+def scanned(params, batches):
+    def step(state, batch):
+        updates, state = transform.update(jax.tree.map(jnp.cos, params), state, params, inputs=batch)
+        return state, updates
+    return jax.lax.scan(step, transform.init(params), batches)
 
-    state, updates = jax.jit(jax.shard_map(scanned, in_specs=(P(), P(None, "data")), out_specs=P()))(
-        params, spread(batches[:2], None, "data"))
-    close(jax.tree.map(lambda leaf: leaf[1], updates),
-          jax.tree.map(lambda g, e: g + 0.2 * 4 * e, gradients, mean[1]), f"shard_map {interval}")
-    close(state.effective_rank, ranks[1], f"rank in shard_map {interval}")
+state, updates = jax.jit(jax.shard_map(scanned, in_specs=(P(), P(None, "data")), out_specs=P()))(
+    params, spread(batches[:2], None, "data"))
 
-# Seeds on devices of their own: everything varies.
+def summed_loss(params):
+    parts = batches[1].reshape(4, 2, 4)
+    return sum(plastax.effective_rank_loss(features(params, part)) for part in parts)
+
+value, gradient = jax.jit(jax.value_and_grad(summed_loss))(params)
+close(jax.tree.map(lambda leaf: leaf[1], updates),
+      jax.tree.map(lambda g, e: g + 0.2 * e, gradients, gradient), "shard_map")
+close(state.effective_rank, -value / 4, "rank in shard_map")
+
+# Seeds on devices of their own: parameters and states vary.
 def seed(params, batch):
-    transform = plastax.effective_rank_step(features, 0.2, interval=2)
+    transform = plastax.effective_rank_step(features, 0.2, interval=2, steps=2)
+    params = jax.tree.map(lambda leaf: leaf[0], params)
     state = transform.init(params)
     for _ in range(2):
         updates, state = transform.update(params, state, params, inputs=batch[0])
-    return updates, state.effective_rank[None]
+    return jax.tree.map(lambda leaf: leaf[None], (updates, state.effective_rank))
 
 many = jax.tree.map(lambda leaf: jnp.stack([leaf, 2 * leaf, 3 * leaf, 4 * leaf]), params)
-one = jax.tree.map(lambda leaf: leaf[0], many)
-found = jax.jit(jax.shard_map(
-    lambda params, batch: jax.tree.map(
-        lambda leaf: leaf[None] if leaf.ndim else leaf, seed(jax.tree.map(lambda leaf: leaf[0], params), batch)
-    ), in_specs=(P("data"), P("data")), out_specs=P("data")))(spread_all(many), spread(batches, "data"))
-expected = seed(one, batches[:1])
-close(jax.tree.map(lambda leaf: leaf[0], found[0]), expected[0], "seeds in shard_map")
+found = jax.jit(jax.shard_map(seed, in_specs=P("data"), out_specs=P("data")))(spread_all(many), spread(batches, "data"))
+last = jax.jit(seed)(jax.tree.map(lambda leaf: leaf[3:], many), batches[3:])
+close(jax.tree.map(lambda leaf: np.asarray(leaf)[3:], found), last, "seeds in shard_map")
 
 # A branch whose results vary over devices on one side only.
 branch = jax.shard_map(

@@ -154,6 +154,15 @@ def test_effective_rank_on_gpus_is_float64_with_the_cut_of_cpus(rocm):
         assert "tensor<6x9xf64>" in text  # The product that makes the Gram matrix.
 
 
+def test_batches_of_decompositions_are_single_calls_on_cpu():
+    # Batched calls side by side can wait for each other forever there.
+    for function, shape in ((jax.vmap(gram_rank), (3, 5, 5)), (jax.vmap(jax.grad(rank)), (3, 9, 5))):
+        text = lowered(function, shape, platform="cpu")
+        (call,) = (line for line in text.splitlines() if "custom_call" in line and "syevd" in line)
+        assert "tensor<5x5x" in call
+        assert "tensor<3x5x5x" not in call
+
+
 def test_batches_of_decompositions_are_one_call_on_gpus():
     key = jax.random.key(0)
     sketch = partial(plastax.sketched_effective_rank, size=4, key=key)

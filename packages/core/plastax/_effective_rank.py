@@ -29,9 +29,10 @@ def effective_rank(
 
     The gradient comes in closed form from one eigendecomposition of the smaller Gram matrix. It is finite for dead
     units, duplicate samples and rank-one features, where automatic differentiation through a singular value
-    decomposition gives NaN or values that are wrong by orders of magnitude. Singular values at or below 1e-7 of the
-    largest (on CPU, where the inside is float64; 1e-3 elsewhere, where it is float32) count as zero in the value and in
-    the gradient. NaN or infinite features give NaN. Second derivatives are not defined and raise an error.
+    decomposition gives NaN or values that are wrong by orders of magnitude. Singular values at or below 1e-6 of the
+    largest (1e-7 for float64 features) count as zero in the value and in the gradient: a forward pass in float32 makes
+    such values by rounding. CPUs and GPUs compute it in float64, whatever the dtype of the features. NaN or infinite
+    features give NaN. Second derivatives are not defined and raise an error.
 
     !!! example
 
@@ -46,8 +47,9 @@ def effective_rank(
 
     **Arguments:**
 
-    - `features`: samples x width, with any leading batch axes. bfloat16 is fine; gradients in float16 overflow for
-        features below about 1e-5.
+    - `features`: samples x width, with any leading batch axes. bfloat16 is fine for features that use many directions;
+        its rounding, 4e-3, counts as directions, so that features of rank one read 1.15 to 1.25. Gradients in float16
+        overflow for features below about 1e-5.
     - `mask`: `True` for the samples that count. The others change nothing and get a zero gradient.
     - `of`: `"features"` for $p$ proportional to the singular values, `"covariance"` for their squares (the effective
         rank of the feature covariance).
@@ -111,7 +113,10 @@ def effective_rank_loss(
     mask: Bool[Array, " samples"] | None = None,
     rank: Callable[..., Float[Array, ""]] = effective_rank,
 ) -> Float[Array, ""]:
-    """Minus the mean effective rank over layers: what L2-ER minimises.
+    """Minus the mean effective rank over layers: what L2-ER minimizes.
+
+    `+ er_weight * effective_rank_loss(features)` inside of a loss, on the features of the training pass, gives the same
+    gradient as `add_effective_rank` with `interval=1` and `window=1`, without a second forward and backward pass.
 
     !!! example
 

@@ -92,7 +92,9 @@ def effective_rank_step(
 
     **Returns:**
 
-    A gradient transformation whose `update` takes `inputs=` (the minibatch) and, optionally, `model_state=`.
+    A gradient transformation whose `update` takes `inputs=` (the minibatch) and, optionally, `model_state=` and
+    `effective_rank_due=` (`True` or `False`, in place of the interval: see "Convolutions" in `docs/effective_rank.md`).
+    Its state is a [`plastax.EffectiveRankState`][].
 
     ??? cite "Reference"
 
@@ -108,11 +110,15 @@ def effective_rank_step(
         stepped = add_scaled(params, 1, updates)
         rate = value_at(learning_rate, updates_before)
 
+        def scaled(update, gradient):
+            # A parameter without an update is frozen: it must not move on the way either.
+            return jnp.zeros_like(gradient) if update is None else -jnp.asarray(rate, gradient.dtype) * gradient
+
         def one_step(_, carry):
             _, descent = carry
             here = add_scaled(stepped, 1, descent)
             found, gradient = rank_and_gradient_at(here)
-            step = jax.tree.map(lambda g: -jnp.asarray(rate, g.dtype) * g, gradient)
+            step = jax.tree.map(scaled, updates, gradient, is_leaf=lambda leaf: leaf is None)
             if max_relative_step is not None:
                 step = jax.tree.map(lambda s, p: _bounded(s, p, max_relative_step), step, here)
             return found, add_scaled(descent, 1, step)

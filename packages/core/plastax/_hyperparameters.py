@@ -5,7 +5,7 @@ import inspect
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import optax
 
@@ -44,7 +44,7 @@ def injectable(*hyperparameters: str) -> Callable[[Factory], Factory]:
         static.
     """
 
-    def decorate(factory):
+    def decorate(factory: Factory) -> Factory:
         signature = _InjectableSignature.of(factory, hyperparameters)
 
         @functools.wraps(factory)
@@ -52,7 +52,7 @@ def injectable(*hyperparameters: str) -> Callable[[Factory], Factory]:
             return factory(*(_shown(arg) for arg in args), **{name: _shown(arg) for name, arg in kwargs.items()})
 
         called.__signature__ = signature  # pyright: ignore[reportAttributeAccessIssue]
-        return called
+        return cast(Factory, called)
 
     return decorate
 

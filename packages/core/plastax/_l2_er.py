@@ -64,7 +64,9 @@ def add_effective_rank(
 
     **Returns:**
 
-    A gradient transformation whose `update` takes `inputs=` (the minibatch) and, optionally, `model_state=`.
+    A gradient transformation whose `update` takes `inputs=` (the minibatch) and, optionally, `model_state=` and
+    `effective_rank_due=` (`True` or `False`, in place of the interval: see "Convolutions" in `docs/effective_rank.md`).
+    Its state is a [`plastax.EffectiveRankState`][].
     """
     check_hyperparameter("weight", weight, 0.0)
     return _add_effective_rank("add_effective_rank", features, weight, interval, window, inputs, layers, rank)
@@ -137,7 +139,9 @@ def l2_er(
 
     **Returns:**
 
-    A gradient transformation whose `update` takes `inputs=` (the minibatch) and, optionally, `model_state=`.
+    A gradient transformation whose `update` takes `inputs=` (the minibatch) and, optionally, `model_state=` and
+    `effective_rank_due=` (`True` or `False`, in place of the interval: see "Convolutions" in `docs/effective_rank.md`).
+    Its state is a [`plastax.EffectiveRankState`][].
 
     ??? cite "Reference"
 

@@ -1,15 +1,13 @@
 """Effective rank of features that are large on both sides, from a randomized sketch, with bounds on its error."""
 
-from functools import partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from plastax_kernels._batching import batch_in_front
+from plastax_kernels._decomposition import decomposition
 from plastax_kernels._sharding import gathered
-from plastax_kernels.reference import one_matrix_at_a_time_on_cpu
 
 from ._checks import check_count
 from ._effective_rank import effective_rank
@@ -160,17 +158,12 @@ def _leading(features, size, key, iterations, mask):
     return kept, wide - basis @ kept
 
 
-def _decomposition(function):
-    # Hidden from vmap, and given the batch axes in front: on CPU a batched call of LAPACK's can wait forever.
-    return batch_in_front(partial(one_matrix_at_a_time_on_cpu, function))
-
-
-@_decomposition
+@decomposition
 def _orthonormal(columns):
     return jnp.linalg.qr(columns)[0]
 
 
-@_decomposition
+@decomposition
 def _svd(matrix):
     return jnp.linalg.svd(matrix, full_matrices=False)
 

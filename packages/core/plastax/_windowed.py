@@ -48,7 +48,8 @@ def windowed(
     def init(params):
         return init_window(window, expected, params)
 
-    def update(updates, state, params, *, inputs=None, model_state=None, **_):
+    def update(updates, state, params, *, inputs=None, model_state=None, effective_rank_due=None, **_):
+        check_due(effective_rank_due)
         updates_before = state.updates
         state = push(name, state, inputs, expected)
 
@@ -59,7 +60,7 @@ def windowed(
                     params,
                     stacked(state, inputs),
                     model_state=model_state,
-                    mask=filled(state, interval),
+                    mask=filled(state, interval if effective_rank_due is None else 1),
                     layers=layers,
                     rank=rank,
                 )
@@ -67,16 +68,29 @@ def windowed(
             axes = tuple(sorted(varying_axes(found) - varying_axes(params)))
             return (jax.lax.pmean(found, axes) if axes else found).astype(jnp.float32), gradient
 
-        # Zeros come cheaper out of the untaken branch than the updates themselves, which would be copied.
-        found, addition = every(
-            interval,
-            state.count,
-            lambda: act(updates, params, rank_and_gradient_at, updates_before),
-            lambda: (state.effective_rank, jax.tree.map(jnp.zeros_like, params)),
-        )
+        def due():
+            return act(updates, params, rank_and_gradient_at, updates_before)
+
+        def not_due():
+            # Zeros come cheaper out of the untaken branch than the updates themselves, which would be copied.
+            return state.effective_rank, jax.tree.map(jnp.zeros_like, params)
+
+        if effective_rank_due is None:
+            found, addition = every(interval, state.count, due, not_due)
+        else:
+            found, addition = due() if effective_rank_due else not_due()
         return add_scaled(updates, 1, addition), state._replace(effective_rank=found)
 
     return transformation(name, init, update)
+
+
+def check_due(effective_rank_due: Any) -> None:
+    """Raises unless the caller leaves the choice to the interval, or made it before tracing."""
+    if effective_rank_due is not None and not isinstance(effective_rank_due, bool):
+        raise TypeError(
+            f"effective_rank_due must be True or False, got {effective_rank_due!r}: it chooses between two programs. "
+            "Make it a static argument, with jax.jit(step, static_argnames=...)"
+        )
 
 
 @contextlib.contextmanager
