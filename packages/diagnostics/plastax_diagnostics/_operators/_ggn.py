@@ -76,7 +76,8 @@ def ggn(
         on its own inputs only. [`plastax_diagnostics.apply_model`][] makes one from a plastax model.
     - `loss`: `"cross_entropy"` (softmax of the outputs; targets are class indices or one-hot), `"squared_error"` (half
         the squared distance, added up over outputs), or a function `(outputs, targets) -> scalar` that is a mean over
-        samples, whose curvature then comes from automatic differentiation.
+        samples, whose curvature then comes from automatic differentiation. That it is a mean is checked on a few
+        samples, except for values inside a `jax.jit`.
     - `params`: a pytree of floating point arrays.
     - `data`: a pair `(inputs, targets)` with a leading axis of samples in every array.
     - `chunk`, `where`, `dtype`, `mesh`: as in [`plastax_diagnostics.hessian`][].

@@ -22,6 +22,9 @@ LossLike = str | Callable
 class OutputLoss(eqx.Module):
     """A loss of each sample's outputs. Curvature, root and gradient are those of single samples, not of their mean."""
 
+    is_mean = True
+    """Whether the value is known to be a mean over samples."""
+
     @abc.abstractmethod
     def value(self, outputs: Outputs, targets: Targets) -> Float[Array, ""]:
         """The mean over samples."""
@@ -148,6 +151,8 @@ class MeanLoss(OutputLoss):
     """Any function of (outputs, targets) that is a mean over samples. Its curvature is by automatic differentiation."""
 
     function: Callable
+
+    is_mean = False
 
     def value(self, outputs, targets):
         return self.function(outputs, targets)

@@ -11,8 +11,10 @@ from jaxtyping import PyTree
 from ._base import CurvatureOperator, check_params
 from ._function import as_function
 from ._losses import LossLike, OutputLoss, as_loss
+from ._mean import check_mean
 from ._precision import cast_floats, precision, working_dtype
 from ._samples import as_samples, replicate
+from ._task_loss import TaskLoss
 
 
 REDUCTIONS = ("mean", "sum")
@@ -58,16 +60,18 @@ def model_operator(
     check_params(params, where)
     dtype = working_dtype(params, dtype)
     with precision(dtype, params, data):
-        params = replicate(cast_floats(params, dtype), mesh)
-        samples = as_samples(cast_floats(tuple(data), dtype), chunk, mesh)
+        params, data = cast_floats(params, dtype), cast_floats(tuple(data), dtype)
+        samples = as_samples(data, chunk, mesh)
         model = cast_floats(as_function(model), dtype)
         output_loss: OutputLoss = cast_floats(as_loss(loss), dtype)
         outputs = jax.eval_shape(model, params, samples.first()[0])
         if getattr(outputs, "ndim", None) != 2:
             raise ValueError(f"the model must return outputs of shape [samples, outputs], got {outputs}")
         output_loss.check(outputs, samples.data[1])
+        if not output_loss.is_mean:
+            check_mean(TaskLoss(model, output_loss), params, data, chunk, "its curvature is taken sample by sample")
         return kind(
-            params=params,
+            params=replicate(params, mesh),
             where=where,
             samples=samples,
             model=model,
