@@ -26,6 +26,12 @@ class Estimate:
     resolved: bool
     spread: float | None = None
 
+    def scaled(self, factor: float) -> "Estimate":
+        """The same in other units, by a positive factor."""
+        spread = None if self.spread is None else factor * self.spread
+        numbers = (factor * number for number in (self.value, self.standard_error, self.lower, self.upper))
+        return Estimate(*numbers, self.resolved, spread)
+
     def __float__(self) -> float:
         return self.value
 

@@ -286,7 +286,7 @@ def _curvature(found: Spectrum, eps: float) -> CurvatureSummary:
         trace=found.trace,
         # It is at least 1 by definition, but the noise of a single probe does not know that.
         stable_rank=max(found.stable_rank, 1.0) if found.norm > 0 else 0.0,
-        negative_share=found.negative_mass(),
+        negative_share=found.negative_mass(eps),
         exact=found.exact,
         nodes=tuple(nodes.tolist()),
         weights=tuple(weights.tolist()),

@@ -52,9 +52,10 @@ def spectrum(
     - `key`: for the probes, which are Gaussian vectors scaled to length 1.
     - `order`: the number of products for each probe. It is cut to the size of the operator, with a word in the log.
     - `probes`: their number. One is enough for a large operator; errors fall with its square root.
-    - `exact`: take exact eigenvalues where they are cheap, with a word in the log: up to 1000 parameters; for the
-        Gauss-Newton and the Gram matrix of a network of dense layers up to 3000 samples x outputs; and wherever it
-        takes no more products than probing would. `False` for probes in any case.
+    - `exact`: take exact eigenvalues where they are cheap, with a line in the log. `False` for probes in any case.
+        Cheap is: up to 1000 parameters, if 32 products at once fit into 1 GiB; for the Gauss-Newton and the Gram
+        matrix of a network of dense layers, up to 3000 samples x outputs; and wherever it takes no more products than
+        probing would.
     - `batch`: how many probes share each evaluation of the operator. By default as many (up to 4) as keep
         their bases, `order` vectors each, within 256 MiB in all. The others follow in sequence, in the same program.
     - `progress`: a function `(done, total)` of steps, called now and then. It does not compile anything again.

@@ -28,7 +28,8 @@ class CurvatureSummary:
     - `largest`, `smallest`: the extreme eigenvalues.
     - `trace`: their sum.
     - `stable_rank`: sum of squares over the largest square.
-    - `negative_share`: the share of eigenvalues that are below zero by more than rounding.
+    - `negative_share`: the share of eigenvalues below `-eps`, with its errors. Next to zero, the sign of a node of the
+        quadrature is chance.
     - `exact`: whether these are exact eigenvalues rather than random probes.
     - `nodes`, `weights`: eigenvalues, or where the quadrature puts them, and the share of each.
     """
@@ -39,7 +40,7 @@ class CurvatureSummary:
     smallest: float
     trace: Estimate
     stable_rank: float
-    negative_share: float
+    negative_share: Estimate
     exact: bool
     nodes: tuple[float, ...]
     weights: tuple[float, ...]
@@ -194,6 +195,9 @@ def _build(kind: Any, value: Any) -> Any:
     """Reads plain data back as the type that a dataclass says."""
     if typing.get_origin(kind) in (typing.Union, UnionType):
         return None if value is None else _build(next(k for k in typing.get_args(kind) if k is not NoneType), value)
+    if kind is Estimate and isinstance(value, (int, float)):
+        # Earlier versions wrote `negative_share` without its errors.
+        return Estimate(float(value), math.inf, -math.inf, math.inf, resolved=False)
     if dataclasses.is_dataclass(kind):
         hints = typing.get_type_hints(kind)
         fields = {name: _build(hints[name], item) for name, item in value.items()}
