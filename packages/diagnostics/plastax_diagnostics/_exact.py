@@ -1,5 +1,7 @@
 """Exact spectra of small problems, by the smaller side where there are two."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import lineax as lx
@@ -101,7 +103,8 @@ def gram_matrix(operator: Gram) -> Float[np.ndarray, "rows rows"] | None:
         for layer in layers.values():
             entering = np.asarray(layer.inputs, np.float64)
             leaving = np.asarray(weigh(layer.jacobian), np.float64).reshape(size, -1)
-            products = (leaving @ leaving.T).reshape(len(entering), operator.outputs, len(entering), operator.outputs)
+            (outputs_each,) = operator.outputs
+            products = (leaving @ leaving.T).reshape(len(entering), outputs_each, len(entering), outputs_each)
             matrix += (products * (entering @ entering.T)[:, None, :, None]).reshape(size, size)
         matrix *= operator.scale
         vector = np.random.default_rng(0).normal(size=operator.in_structure().shape)
@@ -120,7 +123,7 @@ def _parameters(operator):
 def _smaller_matrix(operator, *, by_layers, by_products):
     """A matrix with all eigenvalues that are not zero, or `None` if its side is above the limits."""
     if isinstance(operator, (GGN, Gram)):
-        rows = operator.samples.size * operator.outputs
+        rows = operator.samples.size * math.prod(operator.outputs)
         if rows <= _parameters(operator):
             matrix = gram_matrix(as_gram(operator)) if rows <= by_layers else None
             if matrix is not None or rows > by_products:

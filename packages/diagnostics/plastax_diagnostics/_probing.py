@@ -1,6 +1,7 @@
 """From an operator to its spectrum, by random probes or exactly, whichever is cheaper."""
 
 import logging
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +21,12 @@ BATCH_BYTES = 2**28
 """Probes run side by side as long as their bases fit into this."""
 
 
+def check_key(key: Any) -> None:
+    """Raises unless a random key of JAX was given."""
+    if not hasattr(key, "dtype"):
+        raise TypeError(f"`key` must be a random key, such as jax.random.key(0), got {key!r}")
+
+
 def spectrum(
     operator: lx.AbstractLinearOperator,
     key: PRNGKeyArray,
@@ -31,6 +38,8 @@ def spectrum(
     progress: Progress | None = None,
 ) -> Spectrum:
     """The spectrum of a symmetric operator by stochastic Lanczos quadrature, or exactly where that is cheap.
+
+    Call it outside of `jax.jit`: programs are compiled inside, and decisions are made on the host.
 
     !!! example
 
@@ -66,6 +75,7 @@ def spectrum(
     """
     if order < 1 or probes < 1 or (batch is not None and batch < 1):
         raise ValueError(f"`order`, `probes` and `batch` must be positive, got {order}, {probes} and {batch}")
+    check_key(key)
     check_operator(operator)
     if exact and (found := exact_spectrum_if_cheap(operator, order * probes)) is not None:
         log.info("the exact eigenvalues of %s are cheap here: no probes are taken", type(operator).__name__)

@@ -104,6 +104,10 @@ def hessian(
 
     An operator on (the selected part of) the parameters.
     """
+    if not callable(loss):
+        raise TypeError(
+            f"the first argument of hessian(loss, params, data) must be a function, got {type(loss).__name__}"
+        )
     check_params(params, where)
     dtype = working_dtype(params, dtype)
     with precision(dtype, params, data):

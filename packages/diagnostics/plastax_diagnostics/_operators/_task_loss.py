@@ -5,7 +5,7 @@ from collections.abc import Callable
 import equinox as eqx
 from jaxtyping import Array, Float, PyTree
 
-from ._function import as_function
+from ._function import as_function, check_model
 from ._losses import LossLike, OutputLoss, as_loss
 
 
@@ -44,4 +44,5 @@ def task_loss(model: Callable, loss: LossLike) -> TaskLoss:
 
     A function from `(params, (inputs, targets))` to the mean loss.
     """
+    check_model(model)
     return TaskLoss(as_function(model), as_loss(loss))
