@@ -38,6 +38,9 @@ def model(params, inputs):
     return features(params, inputs)["hidden"] @ params["out"]
 
 
+QUICK = dataclasses.replace(SMALL, order=5, residual_order=5, exact=False)
+
+
 def report_on(params, **changes):
     arguments = {"learning_rate": 0.1, "steps": 20_000, "key": KEYS[3], "features": features, "settings": SMALL}
     return pd.plasticity_report(model, "cross_entropy", params, DATA, **arguments | changes)
@@ -182,12 +185,6 @@ def test_scalars_are_flat_and_finite(healthy):
     np.testing.assert_allclose(units["hidden/effective_rank"], 1.0, rtol=1e-5)
 
 
-def test_a_part_of_the_task_is_named():
-    found = report_on(PARAMS, settings=dataclasses.replace(pd.CHEAP, samples=10))
-    assert (found.samples, found.samples_given) == (10, SAMPLES)
-    assert "on 10 of 30 samples: the whole task is slower" in found.sentence
-
-
 def one_logit(outputs, targets):
     return jnp.mean(jnp.logaddexp(0.0, outputs[:, 0] * (1.0 - 2.0 * targets.astype(outputs.dtype))))
 
@@ -195,12 +192,17 @@ def one_logit(outputs, targets):
 def test_one_logit_is_like_two():
     """Binary cross-entropy of one logit has the residual and the confident mistakes of two logits."""
     classes = DATA[1] % 2
-    params = PARAMS | {"out": 40 * PARAMS["out"][:, :1]}
+    params = PARAMS | {"out": 4 * PARAMS["out"][:, :1]}
 
     def two_logits(params, inputs):
         return jnp.concatenate([jnp.zeros((len(inputs), 1), inputs.dtype), model(params, inputs)], axis=1)
 
-    arguments = {"learning_rate": 1e-5, "steps": 300, "key": KEYS[3], "settings": dataclasses.replace(SMALL, order=5)}
+    arguments = {
+        "learning_rate": 1e-5,
+        "steps": 300,
+        "key": KEYS[3],
+        "settings": dataclasses.replace(QUICK, residual_order=64),
+    }
     one = pd.plasticity_report(model, one_logit, params, (DATA[0], classes), **arguments)
     two = pd.plasticity_report(two_logits, "cross_entropy", params, (DATA[0], classes), **arguments)
     assert (one.verdict, two.verdict) == ("unresolved", "unresolved")
@@ -232,7 +234,8 @@ def test_equinox_models_bring_their_features_and_the_cheap_setting_costs_what_it
     assert whole.layers[0].saturated is not None
     assert dataclasses.replace(halves, seconds=0.0) == dataclasses.replace(whole, seconds=0.0)
     # At most 20 + 20 + 16 products and the gradient, on 256 of 600 samples; a product counts as two gradients.
-    assert whole.samples == 256
+    assert (whole.samples, whole.samples_given) == (256, 600)
+    assert "256 of 600 samples" in str(whole)
     assert 40 * 256 / 600 < whole.cost_in_gradients <= (2 * 56 + 2) * 256 / 600
 
 
@@ -288,14 +291,14 @@ clipped.defvjp(lambda x: (x, None), lambda _, gradient: (jnp.clip(gradient, -1.0
     ],
 )
 def test_a_report_goes_without_what_a_model_or_loss_does_not_have(model, loss, words):
-    arguments = {"learning_rate": 0.1, "steps": 10, "key": KEYS[3], "features": features, "settings": SMALL}
+    arguments = {"learning_rate": 0.1, "steps": 10, "key": KEYS[3], "features": features, "settings": QUICK}
     found = pd.plasticity_report(model, loss, PARAMS, DATA, **arguments)
     assert found.verdict == "not applicable"
     assert words in found.missing
     assert found.missing in found.sentence
     assert found.residual is None
     assert (found.gram is None) == (loss is not absolute)
-    assert found.hessian.exact
+    assert found.hessian.size == 160
     assert found.layers[0].effective_rank > 1
     assert found.norms[0].gradient_norm >= 0
     assert ("loss-weighted Gram  not applicable" in str(found)) == (found.gram is None)
@@ -333,7 +336,7 @@ def test_sequences_are_means_over_positions():
         np.testing.assert_allclose(found, ggn, atol=1e-12)
         gram = pd.exact_spectrum(pd.loss_weighted_gram(recurrent, loss, PARAMS, data, dtype="float64"))
         np.testing.assert_allclose(gram.nodes[0][-5:], np.linalg.eigvalsh(ggn)[-5:], rtol=1e-9)
-        squares = float(jnp.sum(pd.initial_residual(recurrent, loss, PARAMS, data, dtype="float64") ** 2))
+        squares = np.sum(np.asarray(pd.initial_residual(recurrent, loss, PARAMS, data, dtype="float64")) ** 2)
         np.testing.assert_allclose(squares, np.sum(residual**2) / 5, rtol=1e-5)
     kernel = pd.dense(pd.gram(recurrent, PARAMS, inputs, reduction="sum", dtype="float64"))
     np.testing.assert_allclose(kernel, jacobian @ jacobian.T, atol=1e-10)

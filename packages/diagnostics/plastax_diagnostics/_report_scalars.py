@@ -44,5 +44,5 @@ def _numbers(prefix: str, part: object) -> dict[str, float]:
             ends = {"": value.value, "_lower": value.lower, "_upper": value.upper}
             found |= {f"{prefix}{field.name}{end}": number for end, number in ends.items()}
         elif isinstance(value, (int, float)) and not isinstance(value, bool):
-            found[f"{prefix}{field.name}"] = value
+            found[f"{prefix}{field.name}"] = float(value)
     return found

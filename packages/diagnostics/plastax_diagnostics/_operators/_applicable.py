@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+from jax.extend import core
 from jaxtyping import PyTree
 
 
@@ -23,12 +24,18 @@ def check_outputs(outputs: Any) -> None:
 
 def check_forward_mode(model: Callable, params: PyTree, inputs: PyTree) -> None:
     """Raises unless a model has forward derivatives, which `jax.custom_vjp` does not define."""
-    try:
-        jax.eval_shape(lambda params, inputs: jax.jvp(lambda p: model(p, inputs), (params,), (params,)), params, inputs)
-    except TypeError as error:
-        if "custom_vjp" not in str(error):
-            raise
+    program = jax.make_jaxpr(
+        lambda params, inputs: jax.jvp(lambda params: model(params, inputs), (params,), (params,))
+    )(params, inputs)
+    if _has(program.jaxpr, "custom_lin"):
         raise NotApplicableError(
             "Gauss-Newton and Gram matrices need forward derivatives of the model, and a part of it is a "
             "jax.custom_vjp, which has none: use jax.custom_jvp there, or `hessian`"
-        ) from error
+        )
+
+
+def _has(jaxpr, name: str) -> bool:
+    # JAX notices that a derivative is missing only when it compiles a program.
+    return any(equation.primitive.name == name for equation in jaxpr.eqns) or any(
+        _has(inner, name) for inner in core.subjaxprs(jaxpr)
+    )
