@@ -90,11 +90,12 @@ def necessary_condition(
         ```python
         import jax.numpy as jnp
         import lineax as lx
-        import plastax_diagnostics as pd
+        import plastax_diagnostics as diagnostics
 
         gram = lx.DiagonalLinearOperator(jnp.array([1.0, 1e-6]))
-        measure = pd.residual_measure(gram, jnp.ones(2), order=2)
-        print(pd.necessary_condition(measure, target=1e-8, learning_rate=0.5, steps=100))  # impossible: half is slow
+        measure = diagnostics.residual_measure(gram, jnp.ones(2), order=2)
+        # Half of the residual is slow, so this prints that the condition is not met.
+        print(diagnostics.necessary_condition(measure, target=1e-8, learning_rate=0.5, steps=100))
         ```
 
     **Arguments:**

@@ -42,12 +42,12 @@ def exact_spectrum(operator: lx.AbstractLinearOperator) -> Spectrum:
 
         ```python
         import jax.numpy as jnp
-        import plastax_diagnostics as pd
+        import plastax_diagnostics as diagnostics
 
         model = lambda params, inputs: jnp.tanh(inputs @ params)
         data = (jnp.eye(3), jnp.zeros((3, 2)))
-        operator = pd.ggn(model, "squared_error", jnp.zeros((3, 2)), data)
-        pd.exact_spectrum(operator).epsilon_rank(0.1).value  # 6.0
+        operator = diagnostics.ggn(model, "squared_error", jnp.zeros((3, 2)), data)
+        diagnostics.exact_spectrum(operator).epsilon_rank(0.1).value  # 6.0
         ```
 
     **Arguments:**

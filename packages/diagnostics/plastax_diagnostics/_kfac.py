@@ -69,12 +69,12 @@ def kfac_factors(
 
         ```python
         import jax.numpy as jnp
-        import plastax_diagnostics as pd
+        import plastax_diagnostics as diagnostics
 
         params = {"w1": jnp.ones((3, 4)), "w2": jnp.ones((4, 2))}
         data = (jnp.eye(3), jnp.array([0, 1, 0]))
         model = lambda params, x: jnp.tanh(x @ params["w1"]) @ params["w2"]
-        factors = pd.kfac_factors(model, "cross_entropy", params, data)
+        factors = diagnostics.kfac_factors(model, "cross_entropy", params, data)
         factors["['w1']"].rank  # 3 x 1: the gradient factor has rank one here
         ```
 

@@ -51,10 +51,10 @@ def lanczos(
         ```python
         import jax.numpy as jnp
         import lineax as lx
-        import plastax_diagnostics as pd
+        import plastax_diagnostics as diagnostics
 
         operator = lx.DiagonalLinearOperator(jnp.array([0.0, 1.0, 1.0, 3.0]))
-        nodes, weights = pd.lanczos(operator, jnp.ones(4), 4).quadrature()
+        nodes, weights = diagnostics.lanczos(operator, jnp.ones(4), 4).quadrature()
         nodes  # 0, 1, 3
         weights  # 1/4, 1/2, 1/4
         ```

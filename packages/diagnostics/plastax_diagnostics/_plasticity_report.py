@@ -97,7 +97,7 @@ def plasticity_report(
         ```python
         import jax
         import jax.numpy as jnp
-        import plastax_diagnostics as pd
+        import plastax_diagnostics as diagnostics
 
         def features(params, inputs):
             return {"hidden": jax.nn.relu(inputs @ params["in"])}
@@ -108,7 +108,7 @@ def plasticity_report(
         keys = jax.random.split(jax.random.key(0), 3)
         params = {"in": jax.random.normal(keys[0], (5, 8)), "out": jax.random.normal(keys[1], (8, 3))}
         data = (jax.random.normal(keys[2], (20, 5)), jnp.arange(20) % 3)
-        report = pd.plasticity_report(
+        report = diagnostics.plasticity_report(
             model, "cross_entropy", params, data, learning_rate=0.1, steps=1000, features=features, key=keys[0]
         )
         print(report)

@@ -46,12 +46,12 @@ def spectrum(
         ```python
         import jax
         import jax.numpy as jnp
-        import plastax_diagnostics as pd
+        import plastax_diagnostics as diagnostics
 
         loss = lambda params, x: jnp.mean(jnp.tanh(x @ params) ** 2)
         inputs = jax.random.normal(jax.random.key(0), (10, 3))
-        operator = pd.hessian(loss, jnp.ones(3), inputs)
-        found = pd.spectrum(operator, jax.random.key(1), order=3, exact=False)
+        operator = diagnostics.hessian(loss, jnp.ones(3), inputs)
+        found = diagnostics.spectrum(operator, jax.random.key(1), order=3, exact=False)
         found.epsilon_rank(1e-3).value
         ```
 

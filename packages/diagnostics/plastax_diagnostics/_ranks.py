@@ -123,9 +123,9 @@ def ranks(layers: Matrices, share: float = 0.99) -> PyTree[Ranks]:
 
         ```python
         import jax.numpy as jnp
-        import plastax_diagnostics as pd
+        import plastax_diagnostics as diagnostics
 
-        pd.ranks({"dense1": jnp.eye(5), "dense2": jnp.zeros((5, 8))})
+        diagnostics.ranks({"dense1": jnp.eye(5), "dense2": jnp.zeros((5, 8))})
         # {"dense1": Ranks(effective=5, stable=5, approximate=5, numerical=5), "dense2": Ranks(0, 0, 0, 0)}
         ```
 

@@ -153,12 +153,12 @@ def residual_measure(
 
         ```python
         import jax.numpy as jnp
-        import plastax_diagnostics as pd
+        import plastax_diagnostics as diagnostics
 
         model = lambda params, inputs: inputs @ params
         params, inputs, targets = jnp.zeros((3, 1)), jnp.eye(3) * jnp.array([1.0, 0.5, 0.0]), jnp.ones((3, 1))
-        gram = pd.gram(model, params, inputs, reduction="sum")
-        measure = pd.residual_measure(gram, model(params, inputs) - targets, order=3)
+        gram = diagnostics.gram(model, params, inputs, reduction="sum")
+        measure = diagnostics.residual_measure(gram, model(params, inputs) - targets, order=3)
         measure.fast_fraction(learning_rate=0.5, steps=100)  # 2/3: the third sample gives no gradient
         measure.predicted_residual(learning_rate=0.5, steps=100)  # 1/3 of the squared residual stays
         ```

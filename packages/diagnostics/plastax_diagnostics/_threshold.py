@@ -17,9 +17,9 @@ def fast_threshold(learning_rate: float, steps: int, contraction: float = 1e-3) 
     !!! example
 
         ```python
-        import plastax_diagnostics as pd
+        import plastax_diagnostics as diagnostics
 
-        pd.fast_threshold(learning_rate=0.01, steps=60_000, contraction=1e-3)  # 0.011512...
+        diagnostics.fast_threshold(learning_rate=0.01, steps=60_000, contraction=1e-3)  # 0.011512...
         ```
 
     **Arguments:**

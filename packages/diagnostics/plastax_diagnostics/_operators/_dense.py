@@ -31,11 +31,11 @@ def dense(operator: lx.AbstractLinearOperator, *, batch: int | None = None) -> F
 
         ```python
         import jax.numpy as jnp
-        import plastax_diagnostics as pd
+        import plastax_diagnostics as diagnostics
 
         loss = lambda params, x: jnp.mean((x @ params) ** 2)
-        operator = pd.hessian(loss, jnp.ones(3), jnp.eye(3))
-        pd.dense(operator)  # 2/3 of the identity
+        operator = diagnostics.hessian(loss, jnp.ones(3), jnp.eye(3))
+        diagnostics.dense(operator)  # 2/3 of the identity
         ```
 
     **Arguments:**

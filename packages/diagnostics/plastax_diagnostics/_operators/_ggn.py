@@ -61,12 +61,12 @@ def ggn(
 
         ```python
         import jax.numpy as jnp
-        import plastax_diagnostics as pd
+        import plastax_diagnostics as diagnostics
 
         model = lambda params, inputs: jnp.tanh(inputs @ params)
         params = jnp.ones((3, 2))
         data = (jnp.ones((10, 3)), jnp.zeros(10, int))
-        operator = pd.ggn(model, "cross_entropy", params, data)
+        operator = diagnostics.ggn(model, "cross_entropy", params, data)
         operator.mv(jnp.ones((3, 2)))
         ```
 

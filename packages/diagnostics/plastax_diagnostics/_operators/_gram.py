@@ -63,10 +63,10 @@ def gram(
 
         ```python
         import jax.numpy as jnp
-        import plastax_diagnostics as pd
+        import plastax_diagnostics as diagnostics
 
         model = lambda params, inputs: jnp.tanh(inputs @ params)
-        operator = pd.gram(model, jnp.ones((3, 2)), jnp.ones((10, 3)))
+        operator = diagnostics.gram(model, jnp.ones((3, 2)), jnp.ones((10, 3)))
         operator.mv(jnp.ones((10, 2)))
         ```
 
@@ -125,11 +125,11 @@ def loss_weighted_gram(
 
         ```python
         import jax.numpy as jnp
-        import plastax_diagnostics as pd
+        import plastax_diagnostics as diagnostics
 
         model = lambda params, inputs: jnp.tanh(inputs @ params)
         data = (jnp.ones((10, 3)), jnp.zeros(10, int))
-        operator = pd.loss_weighted_gram(model, "cross_entropy", jnp.ones((3, 2)), data)
+        operator = diagnostics.loss_weighted_gram(model, "cross_entropy", jnp.ones((3, 2)), data)
         operator.mv(jnp.ones((10, 2)))
         ```
 

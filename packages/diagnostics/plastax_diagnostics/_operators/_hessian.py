@@ -73,7 +73,7 @@ def hessian(
 
         ```python
         import jax.numpy as jnp
-        import plastax_diagnostics as pd
+        import plastax_diagnostics as diagnostics
 
         def loss(params, data):
             inputs, targets = data
@@ -81,7 +81,7 @@ def hessian(
 
         params = {"w": jnp.ones(3)}
         data = (jnp.ones((10, 3)), jnp.zeros(10))
-        operator = pd.hessian(loss, params, data, chunk=4)
+        operator = diagnostics.hessian(loss, params, data, chunk=4)
         operator.mv({"w": jnp.ones(3)})
         ```
 

@@ -27,13 +27,13 @@ def task_loss(model: Callable, loss: LossLike) -> TaskLoss:
 
         ```python
         import jax.numpy as jnp
-        import plastax_diagnostics as pd
+        import plastax_diagnostics as diagnostics
 
         model = lambda params, inputs: inputs @ params
         data = (jnp.ones((10, 3)), jnp.zeros(10, int))
-        loss = pd.task_loss(model, "cross_entropy")
+        loss = diagnostics.task_loss(model, "cross_entropy")
         loss(jnp.zeros((3, 2)), data)  # log(2)
-        operator = pd.hessian(loss, jnp.zeros((3, 2)), data)
+        operator = diagnostics.hessian(loss, jnp.zeros((3, 2)), data)
         ```
 
     **Arguments:**
