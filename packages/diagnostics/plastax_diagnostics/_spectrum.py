@@ -146,7 +146,7 @@ class Spectrum:
         """The sum of all eigenvalues.
 
         There is no quadrature error. `lower` and `upper` are two standard errors of the probes away, with the error
-        taken at the bounds as for [`epsilon_rank`][]. The trace comes from few random vectors, however high the order:
+        taken at the bounds as for `epsilon_rank`. The trace comes from few random vectors, however high the order:
         where it is what is wanted, take a low order and many probes (order 6 with 48 probes, not order 288 with one).
         """
         traces = np.array([self.size * np.sum(weights * nodes) for nodes, weights in self._quadratures()])

@@ -59,7 +59,7 @@ def dense(operator: lx.AbstractLinearOperator, *, batch: int | None = None) -> F
 
 
 def products_at_once(operator: lx.AbstractLinearOperator) -> int:
-    """How many products with an operator fit into [`BATCH_BYTES`][], at least one and at most 32."""
+    """How many products with an operator fit into `BATCH_BYTES`, at least one and at most 32."""
     structure = operator.in_structure()
     with precision(jax.tree.leaves(structure)[0].dtype, operator):
         needed = _intermediate_bytes(jax.make_jaxpr(operator.mv)(structure).jaxpr)
