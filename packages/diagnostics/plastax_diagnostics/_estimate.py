@@ -28,9 +28,14 @@ class Estimate:
 
     def scaled(self, factor: float) -> "Estimate":
         """The same in other units, by a positive factor."""
-        spread = None if self.spread is None else factor * self.spread
-        numbers = (factor * number for number in (self.value, self.standard_error, self.lower, self.upper))
-        return Estimate(*numbers, self.resolved, spread)
+        return Estimate(
+            value=factor * self.value,
+            standard_error=factor * self.standard_error,
+            lower=factor * self.lower,
+            upper=factor * self.upper,
+            resolved=self.resolved,
+            spread=None if self.spread is None else factor * self.spread,
+        )
 
     def __float__(self) -> float:
         return self.value

@@ -10,10 +10,11 @@ from jaxtyping import Array, Float, PyTree
 
 from ._dense_layers import dense_layers
 from ._kronecker import KFACError, KFACFactors, KFACLayer
+from ._operators._function import as_function
 from ._operators._losses import LossLike, MeanLoss, as_loss
 from ._operators._mean import check_mean
 from ._operators._precision import cast_floats, precision, working_dtype
-from ._operators._task_loss import task_loss
+from ._operators._task_loss import TaskLoss
 
 
 Model = Callable[[PyTree, Array], Float[Array, "samples outputs"]]
@@ -49,7 +50,8 @@ def kfac_layers(
         params, (inputs, targets) = cast_floats(params, dtype), cast_floats(data, dtype)
         output_loss.check(jax.eval_shape(model, params, inputs), targets)
         if not output_loss.is_mean:
-            check_mean(task_loss(model, output_loss), params, (inputs, targets), None, "KFAC averages over samples")
+            objective = TaskLoss(as_function(model), output_loss)
+            check_mean(objective, params, (inputs, targets), None, "KFAC averages over samples")
         outputs = model(params, inputs)
         if not bool(jnp.all(jnp.isfinite(outputs))):
             raise ValueError("the network's outputs are not all finite: there is no curvature to factorise")

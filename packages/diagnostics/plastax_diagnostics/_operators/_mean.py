@@ -54,17 +54,13 @@ def check_mean(loss: Callable, params: PyTree, data: PyTree, chunk: int | None, 
 
 @eqx.filter_jit
 def _values(loss: Callable, params: PyTree, data: PyTree, cut: int) -> tuple[Any, Any, Any]:
-    def part(begin, end):
-        return jax.tree.map(lambda leaf: leaf[begin:end], data)
-
-    def value(data):
-        return loss(params, data)
-
+    """The loss of all samples, of the first ones, and of the rest."""
     if isinstance(loss, TaskLoss):
         inputs, targets = data
         data = (loss.model(params, inputs), targets)
 
-        def value(data):
-            return loss.loss.value(*data)
+    def value(begin, end):
+        part = jax.tree.map(lambda leaf: leaf[begin:end], data)
+        return loss.loss.value(*part) if isinstance(loss, TaskLoss) else loss(params, part)
 
-    return value(data), value(part(0, cut)), value(part(cut, None))
+    return value(0, None), value(0, cut), value(cut, None)
