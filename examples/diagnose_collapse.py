@@ -14,7 +14,7 @@ from itertools import pairwise
 import jax
 import jax.numpy as jnp
 
-import plastax_diagnostics as pd
+import plastax_diagnostics as diagnostics
 
 
 SIZES = (64, 40, 40, 40, 5)
@@ -51,7 +51,7 @@ def new_task(key):
     return inputs, jax.random.randint(label_key, (SAMPLES,), 0, SIZES[-1])
 
 
-loss = pd.task_loss(model, "cross_entropy")
+loss = diagnostics.task_loss(model, "cross_entropy")
 
 
 @jax.jit
@@ -85,7 +85,7 @@ def main(out=None, *, tasks=10, steps_per_task=4000, task_rate=0.1, learning_rat
     networks = {"fresh network": fresh, f"after {tasks} tasks": worn}
     reports, reached = {}, {}
     for name, params in networks.items():
-        reports[name] = pd.plasticity_report(
+        reports[name] = diagnostics.plasticity_report(
             model,
             "cross_entropy",
             params,
@@ -94,7 +94,7 @@ def main(out=None, *, tasks=10, steps_per_task=4000, task_rate=0.1, learning_rat
             steps=steps,
             key=keys[2],
             features=features,
-            settings=dataclasses.replace(pd.FULL, order=order, residual_order=order),
+            settings=dataclasses.replace(diagnostics.FULL, order=order, residual_order=order),
         )
         trained = learn_in_full(params, data, learning_rate, steps)
         reached[name] = float(jnp.mean(jnp.argmax(model(trained, inputs), axis=1) == labels))

@@ -1,5 +1,9 @@
 """What must not pass silently."""
 
+import os
+import subprocess
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -79,3 +83,59 @@ def test_a_loss_of_infinity_is_no_answer():
         pd.exact_spectrum(operator)
     with pytest.raises(FloatingPointError, match="NaN or infinity at step 1"):
         pd.spectrum(operator, jax.random.key(0), order=3, exact=False)
+
+
+# Annotations are checked in tests, and would catch these before the code does.
+PROGRAM = """
+import equinox as eqx, flax.linen as nn, jax, jax.numpy as jnp, optax
+import plastax_diagnostics as diagnostics
+from flax import nnx
+
+key = jax.random.key(0)
+params, data = jnp.ones((3, 2)), (jnp.ones((4, 3)), jnp.zeros(4, int))
+apply = lambda params, inputs: inputs @ params
+loss = diagnostics.task_loss(apply, "cross_entropy")
+
+def report(model=apply, data=data, key=key, learning_rate=0.1):
+    diagnostics.plasticity_report(model, "cross_entropy", params, data, learning_rate=learning_rate, steps=5, key=key)
+
+mlp = eqx.nn.MLP(3, 2, 4, 1, key=key)
+for call in (
+    lambda: report(data=data[0]),
+    lambda: report(key=0),
+    lambda: report(learning_rate=optax.cosine_decay_schedule(0.1, 5)),
+    lambda: report(mlp),
+    lambda: report(nn.Dense(2)),
+    lambda: report(nnx.Linear(3, 2, rngs=nnx.Rngs(0))),
+    lambda: diagnostics.ggn(mlp, "cross_entropy", params, data),
+    lambda: diagnostics.hessian(params, loss, data),
+    lambda: jax.jit(lambda p: diagnostics.spectrum(diagnostics.hessian(loss, p, data), key).moment(1))(params),
+):
+    try:
+        call()
+    except (TypeError, ValueError) as error:
+        print(type(error).__name__, error)
+    else:
+        print("no error")
+"""
+
+
+def test_mistakes_that_annotations_would_catch_are_named_too():
+    run = subprocess.run(
+        [sys.executable, "-c", PROGRAM], env=os.environ | {"JAX_PLATFORMS": "cpu"}, capture_output=True, text=True
+    )
+    expected = [
+        "ValueError `data` must be a pair (inputs, targets)",
+        "TypeError `key` must be a random key, such as jax.random.key(0), got 0",
+        "TypeError learning_rate must be a number, got a schedule: pass its mean",
+        "TypeError `model` is an Equinox module that does not take (params, inputs). Partition it",
+        "TypeError `model` is a Flax module. Pass",
+        "TypeError `model` is a Flax NNX module. Split it",
+        "TypeError `model` is an Equinox module that does not take (params, inputs)",
+        "TypeError the first argument of hessian(loss, params, data) must be a function",
+        "ValueError the operator holds traced values",
+    ]
+    lines = run.stdout.splitlines()
+    assert len(lines) == len(expected), run.stderr
+    for line, words in zip(lines, expected, strict=True):
+        assert line.startswith(words)

@@ -6,11 +6,11 @@ import textwrap
 
 import pytest
 
-import plastax_diagnostics as pd
+import plastax_diagnostics as diagnostics
 
 
 def code(name):
-    block = re.search(r"```python\n(.*?)```", inspect.getdoc(getattr(pd, name)) or "", re.DOTALL)
+    block = re.search(r"```python\n(.*?)```", inspect.getdoc(getattr(diagnostics, name)) or "", re.DOTALL)
     assert block, f"{name} has no example"
     return textwrap.dedent(block.group(1))
 
@@ -25,9 +25,10 @@ def code(name):
         ("loss_weighted_gram", None),
         ("task_loss", "abs(loss(jnp.zeros((3, 2)), data) - jnp.log(2.0)) < 1e-6"),
         ("apply_model", "apply(params, jnp.ones((4, 3))).shape == (4, 2)"),
-        ("dense", "abs(pd.dense(operator) - 2 / 3 * jnp.eye(3)).max() < 1e-6"),
+        ("dense", "abs(diagnostics.dense(operator) - 2 / 3 * jnp.eye(3)).max() < 1e-6"),
         ("lanczos", "abs(nodes - jnp.array([0.0, 1.0, 3.0])).max() < 1e-5 and abs(weights[1] - 0.5) < 1e-5"),
-        ("exact_spectrum", "pd.exact_spectrum(operator).epsilon_rank(0.1).value == 6.0"),
+        ("exact_spectrum", "diagnostics.exact_spectrum(operator).epsilon_rank(0.1).value == 6.0"),
+        ("unit_scalars", "jax.jit(unit_scalars)(features)['dense1/dead'] == 0.5"),
         ("spectrum", "found.epsilon_rank(1e-3).value <= 3.0"),
     ],
 )

@@ -37,6 +37,26 @@ except ValueError as error:
     assert "18 samples" in str(error) and "4 devices" in str(error)
 else:
     raise AssertionError("18 samples were spread over 4 devices")
+
+def summed(outputs, targets):
+    return jnp.sum(outputs**2)
+
+try:
+    pd.hessian(pd.task_loss(model, summed), params, data, mesh=mesh)
+except ValueError as error:
+    assert "not a mean over samples" in str(error)
+else:
+    raise AssertionError("a sum was spread over 4 devices")
+
+budget = {"learning_rate": 0.1, "steps": 10, "key": keys[0]}
+settings = pd.ReportSettings(order=3, probes=1, residual_order=3, samples=20, exact=False, dtype=None)
+spread, alone = (
+    pd.plasticity_report(model, "cross_entropy", params, data, settings=settings, mesh=each, **budget)
+    for each in (mesh, None)
+)
+found, expected = spread.scalars(), alone.scalars()
+for name in ("loss", "hessian/largest", "gram/trace", "residual/predicted", "norms/a/gradient"):
+    np.testing.assert_allclose(found[name], expected[name], rtol=1e-4)
 print("same numbers")
 """
 

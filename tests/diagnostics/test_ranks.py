@@ -79,6 +79,14 @@ def test_small_singular_values_survive_on_cpu():
     assert pd.numerical_rank(matrix) == 4
 
 
+def test_gpus_compute_singular_values_in_float64_too():
+    def eigenvalues_of(platform):
+        program = jax.export.export(jax.jit(pd.singular_values), platforms=[platform])(jnp.ones((3, 2))).mlir_module()
+        return "tensor<2xf64>" in program or "tensor<1x2xf64>" in program
+
+    assert [eigenvalues_of(platform) for platform in ("cpu", "cuda", "tpu")] == [True, True, False]
+
+
 def test_ranks_batch_under_vmap(ranks):
     stacked = jnp.stack([LOW, FULL])
     together = jax.jit(jax.vmap(pd.ranks))(stacked)

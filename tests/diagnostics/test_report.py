@@ -38,6 +38,9 @@ def model(params, inputs):
     return features(params, inputs)["hidden"] @ params["out"]
 
 
+QUICK = dataclasses.replace(SMALL, order=5, residual_order=5, exact=False)
+
+
 def report_on(params, **changes):
     arguments = {"learning_rate": 0.1, "steps": 20_000, "key": KEYS[3], "features": features, "settings": SMALL}
     return pd.plasticity_report(model, "cross_entropy", params, DATA, **arguments | changes)
@@ -103,8 +106,23 @@ def test_the_table_says_what_matters(healthy, collapsed):
     text = str(healthy)
     for part in ("FAST ENOUGH", "epsilon-rank", "Hessian", "loss-weighted Gram", "fast fraction", "hidden", "['in']"):
         assert part in text
-    assert max(map(len, str(collapsed).splitlines()[3:])) <= 110
+    assert max(map(len, str(collapsed).splitlines())) <= 105
     assert "94%" in str(collapsed)
+    # Every column that is not a plain word is explained.
+    for part in ("always on: positive on all samples", "99 % of the variance", "how many eigenvalues exceed eps"):
+        assert part in " ".join(text.split())
+    # Under cross-entropy nothing is said about what the loss itself can reach.
+    assert "cannot be reached" not in str(collapsed)
+    assert "Training on the loss itself may" in " ".join(str(collapsed).split())
+
+
+def test_probes_are_named_where_numbers_rest_on_them(healthy):
+    rough = dataclasses.replace(healthy.hessian, exact=False, epsilon_rank=pd.Estimate(7.0, 3.0, 2.0, 15.0, False))
+    text = " ".join(str(dataclasses.replace(healthy, hessian=rough)).split())
+    for part in ("] of 160 ?", '"?": the order is too low', "one random probe", "stable rank can be off"):
+        assert part in text
+    part_of_task = dataclasses.replace(healthy, samples_given=4000)
+    assert "over 30 of 4000 samples" in str(part_of_task)
 
 
 def test_json_is_standard_and_comes_back_whole(healthy):
@@ -132,11 +150,65 @@ def test_plots_show_every_part(healthy, collapsed):
         healthy.plot([None, None])
 
 
-def test_an_unlucky_step_size_is_not_applicable():
-    found = report_on(PARAMS, learning_rate=3.0)
-    assert found.verdict == "not applicable"
-    assert found.condition.verdict == "not applicable"
-    assert f"{found.condition.step_size:.3g} is above 1" in found.sentence
+def test_step_sizes_that_overshoot(healthy):
+    """Steps of up to 2 over the largest eigenvalue are stable, though the theory's condition ends at 1."""
+    largest = healthy.gram.largest
+    stable = report_on(PARAMS, learning_rate=1.5 / largest)
+    assert stable.condition.step_size == pytest.approx(1.5, rel=1e-4)
+    assert stable.verdict == "fast enough"
+    assert stable.condition.verdict == "not applicable"
+    assert f"A rate of {1 / largest:.3g} would not overshoot" in stable.condition.sentence
+    wild = report_on(PARAMS, learning_rate=3.0 / largest)
+    assert wild.verdict == "not applicable"
+    assert "3 is above 2" in wild.sentence
+    assert f"does not overshoot is {1 / largest:.3g}" in wild.sentence
+    assert "left after 20000 steps: diverges" in str(wild)
+    assert not any(name.startswith("residual/predicted") for name in wild.scalars())
+    wild.plot().canvas.draw()
+
+
+def test_scalars_are_flat_and_finite(healthy):
+    found = healthy.scalars()
+    assert all(isinstance(value, float) and np.isfinite(value) for value in found.values())
+    expected = {
+        "loss": healthy.loss_value,
+        "hessian/epsilon_rank_lower": healthy.hessian.epsilon_rank.lower,
+        "gram/trace": healthy.gram.trace.value,
+        "residual/predicted": healthy.residual.predicted.value,
+        "layers/hidden/effective_rank": healthy.layers[0].effective_rank,
+        "norms/in/gradient": healthy.norms[1].gradient_norm,
+    }
+    assert {name: found[name] for name in expected} == pytest.approx(expected)
+    assert healthy.norms[1].name == "['in']"
+    units = jax.jit(pd.unit_scalars)(features(DEAD, DATA[0]))
+    assert units["hidden/dead"] == 15 / 16 == units["hidden/dormant"]
+    np.testing.assert_allclose(units["hidden/effective_rank"], 1.0, rtol=1e-5)
+
+
+def one_logit(outputs, targets):
+    return jnp.mean(jnp.logaddexp(0.0, outputs[:, 0] * (1.0 - 2.0 * targets.astype(outputs.dtype))))
+
+
+def test_one_logit_is_like_two():
+    """Binary cross-entropy of one logit has the residual and the confident mistakes of two logits."""
+    classes = DATA[1] % 2
+    params = PARAMS | {"out": 4 * PARAMS["out"][:, :1]}
+
+    def two_logits(params, inputs):
+        return jnp.concatenate([jnp.zeros((len(inputs), 1), inputs.dtype), model(params, inputs)], axis=1)
+
+    arguments = {
+        "learning_rate": 1e-5,
+        "steps": 300,
+        "key": KEYS[3],
+        "settings": dataclasses.replace(QUICK, residual_order=64),
+    }
+    one = pd.plasticity_report(model, one_logit, params, (DATA[0], classes), **arguments)
+    two = pd.plasticity_report(two_logits, "cross_entropy", params, (DATA[0], classes), **arguments)
+    assert (one.verdict, two.verdict) == ("unresolved", "unresolved")
+    np.testing.assert_allclose(one.residual.confident_mistakes, two.residual.confident_mistakes, rtol=1e-4)
+    np.testing.assert_allclose(one.residual.predicted.value, two.residual.predicted.value, rtol=1e-4)
+    assert one.loss == "one_logit"
 
 
 class Network(eqx.Module):
@@ -162,7 +234,8 @@ def test_equinox_models_bring_their_features_and_the_cheap_setting_costs_what_it
     assert whole.layers[0].saturated is not None
     assert dataclasses.replace(halves, seconds=0.0) == dataclasses.replace(whole, seconds=0.0)
     # At most 20 + 20 + 16 products and the gradient, on 256 of 600 samples; a product counts as two gradients.
-    assert whole.samples == 256
+    assert (whole.samples, whole.samples_given) == (256, 600)
+    assert "256 of 600 samples" in str(whole)
     assert 40 * 256 / 600 < whole.cost_in_gradients <= (2 * 56 + 2) * 256 / 600
 
 
@@ -181,6 +254,110 @@ def test_a_network_without_any_curvature_gives_no_nan():
     assert found.residual.predicted.lower == pytest.approx(1.0)
     assert "nan" not in found.to_json().lower()
     found.plot().canvas.draw()
+
+
+def absolute(outputs, targets):
+    return jnp.mean(jnp.abs(outputs - jax.nn.one_hot(targets, OUT, dtype=outputs.dtype)))
+
+
+def concave(outputs, targets):
+    return -jnp.mean((outputs - 3.0) ** 4)
+
+
+def actor_critic(params, inputs):
+    outputs = model(params, inputs)
+    return outputs[:, :2], outputs[:, 2]
+
+
+def of_both(outputs, targets):
+    return jnp.mean(jax.nn.logsumexp(outputs[0], axis=1)) + jnp.mean(outputs[1] ** 2)
+
+
+@jax.custom_vjp
+def clipped(x):
+    return x
+
+
+clipped.defvjp(lambda x: (x, None), lambda _, gradient: (jnp.clip(gradient, -1.0, 1.0),))
+
+
+@pytest.mark.parametrize(
+    ("model", "loss", "words"),
+    [
+        (model, absolute, "slope where it has no curvature"),
+        (model, concave, "not convex"),
+        (actor_critic, of_both, "one array of outputs"),
+        (lambda params, inputs: clipped(model(params, inputs)), "cross_entropy", "custom_vjp"),
+    ],
+)
+def test_a_report_goes_without_what_a_model_or_loss_does_not_have(model, loss, words):
+    arguments = {"learning_rate": 0.1, "steps": 10, "key": KEYS[3], "features": features, "settings": QUICK}
+    found = pd.plasticity_report(model, loss, PARAMS, DATA, **arguments)
+    assert found.verdict == "not applicable"
+    assert words in found.missing
+    assert found.missing in found.sentence
+    assert found.residual is None
+    assert (found.gram is None) == (loss is not absolute)
+    assert found.hessian.size == 160
+    assert found.layers[0].effective_rank > 1
+    assert found.norms[0].gradient_norm >= 0
+    assert ("loss-weighted Gram  not applicable" in str(found)) == (found.gram is None)
+    assert pd.PlasticityReport.from_json(found.to_json()) == found
+    assert "hessian/largest" in found.scalars()
+    assert not any(name.startswith("residual/") for name in found.scalars())
+    found.plot().canvas.draw()
+    plt.close("all")
+
+
+def test_sequences_are_means_over_positions():
+    """[samples, time, classes] against dense float64 algebra, by name and as a function of outputs."""
+    inputs = jax.random.normal(KEYS[2], (4, 5, IN))
+    targets = jnp.arange(20).reshape(4, 5) % OUT
+
+    def per_token(outputs, targets):
+        log_p = jax.nn.log_softmax(outputs)
+        return -jnp.mean(jnp.take_along_axis(log_p, targets[..., None], axis=-1))
+
+    def recurrent(params, inputs):
+        return model(params, jnp.cumsum(inputs, axis=1))
+
+    with jax.enable_x64(True):
+        params, wide = jax.tree.map(lambda x: jnp.asarray(np.asarray(x, np.float64)), (PARAMS, inputs))
+        flat, unravel = jax.flatten_util.ravel_pytree(params)
+        jacobian = np.asarray(jax.jit(jax.jacrev(lambda flat: recurrent(unravel(flat), wide).ravel()))(flat))
+        p = np.asarray(jax.nn.softmax(recurrent(params, wide))).reshape(20, OUT)
+    blocks = jacobian.reshape(20, OUT, -1)
+    curvature = np.stack([np.diag(row) - np.outer(row, row) for row in p])
+    ggn = np.einsum("nap,nab,nbq->pq", blocks, curvature, blocks) / 20
+    residual = (p - np.eye(OUT)[np.asarray(targets).ravel()]) / np.sqrt(p)
+    for loss in ("cross_entropy", per_token):
+        data = (inputs, targets)
+        found = pd.dense(pd.ggn(recurrent, loss, PARAMS, data, dtype="float64", chunk=3))
+        np.testing.assert_allclose(found, ggn, atol=1e-12)
+        gram = pd.exact_spectrum(pd.loss_weighted_gram(recurrent, loss, PARAMS, data, dtype="float64"))
+        np.testing.assert_allclose(gram.nodes[0][-5:], np.linalg.eigvalsh(ggn)[-5:], rtol=1e-9)
+        squares = np.sum(np.asarray(pd.initial_residual(recurrent, loss, PARAMS, data, dtype="float64")) ** 2)
+        np.testing.assert_allclose(squares, np.sum(residual**2) / 5, rtol=1e-5)
+    kernel = pd.dense(pd.gram(recurrent, PARAMS, inputs, reduction="sum", dtype="float64"))
+    np.testing.assert_allclose(kernel, jacobian @ jacobian.T, atol=1e-10)
+    report = pd.plasticity_report(
+        recurrent, "cross_entropy", PARAMS, (inputs, targets), learning_rate=0.1, steps=10, key=KEYS[3], settings=SMALL
+    )
+    assert report.residual is not None
+    np.testing.assert_allclose(report.residual.norm_squared, np.sum(residual**2) / 5, rtol=1e-5)
+    np.testing.assert_allclose(report.gram.largest, np.linalg.eigvalsh(ggn)[-1], rtol=1e-5)
+
+
+def test_reports_of_earlier_versions_can_be_read(healthy):
+    old = json.loads(healthy.to_json())
+    del old["samples_given"], old["missing"]
+    for part in ("hessian", "gram"):
+        del old[part]["probes"]
+        old[part]["negative_share"] = 0.25
+    found = pd.PlasticityReport.from_json(json.dumps(old))
+    assert found.hessian.negative_share.value == 0.25
+    assert not found.hessian.negative_share.resolved
+    assert found.verdict == healthy.verdict
 
 
 def test_bad_input_is_named():

@@ -8,6 +8,7 @@ import pytest
 
 import plastax_diagnostics as pd
 from plastax_diagnostics._exact import gram_matrix
+from plastax_diagnostics._operators._dense import BATCH_BYTES, MOST_AT_ONCE, _dense, products_at_once
 
 
 def network(widths, seed=0):
@@ -135,3 +136,43 @@ def test_spectrum_of_an_operator_made_by_lineax():
     difference = lx.TaggedLinearOperator(hessian - ggn, lx.symmetric_tag)
     found = [pd.spectrum(each, jax.random.key(0), order=12, exact=False).nodes for each in (residual, difference)]
     np.testing.assert_allclose(*found, atol=1e-4)
+
+
+def test_small_parts_of_the_parameters_are_not_left_out():
+    """Dense weights for raw inputs, beside a gain whose eigenvalues are 6000 times smaller and far above rounding."""
+
+    def trend(params, inputs):
+        return inputs @ params["w"] + params["gain"] * jnp.sin(inputs)
+
+    params = {"w": jnp.ones((1, 3)), "gain": jnp.ones(3)}
+    inputs = jnp.linspace(5.0, 120.0, 20)[:, None]
+    data = (inputs, jnp.zeros((20, 3)))
+    column = np.stack([np.asarray(inputs, np.float64)[:, 0], np.sin(np.asarray(inputs, np.float64)[:, 0])])
+    expected = np.linalg.eigvalsh(column @ column.T / 20)
+    for operator in (pd.ggn(trend, "squared_error", params, data), pd.gram(trend, params, inputs)):
+        found = pd.spectrum(operator, jax.random.key(0), order=10)
+        assert found.exact
+        assert found.epsilon_rank(0.1).value == 6
+        np.testing.assert_allclose(found.nodes[0][-6:], np.repeat(expected, 3), rtol=1e-2)
+
+
+def test_the_memory_of_an_exact_spectrum_is_bounded():
+    """The compiler's own figures for a convolutional network of few parameters and many samples."""
+
+    def convolutional(params, images):
+        for kernel in params["kernels"]:
+            images = jnp.tanh(jax.lax.conv_general_dilated(images, kernel, (1, 1), "SAME"))
+        return jnp.mean(images, axis=(2, 3)) @ params["last"]
+
+    params = {"kernels": [jnp.ones((8, 1, 3, 3)), jnp.ones((8, 8, 3, 3))], "last": jnp.ones((8, 3))}
+    data = (jnp.ones((500, 1, 28, 28)), jnp.zeros(500, int))
+    operator = pd.hessian(pd.task_loss(convolutional, "cross_entropy"), params, data)
+    assert operator.in_size() < 1000
+    batch = products_at_once(operator)
+    assert batch < MOST_AT_ONCE
+    needed = {
+        size: _dense.lower(operator, size).compile().compiled.memory_analysis().temp_size_in_bytes
+        for size in (batch, MOST_AT_ONCE)
+    }
+    assert needed[batch] <= BATCH_BYTES < needed[MOST_AT_ONCE]
+    assert products_at_once(pd.hessian(operator.loss, params, data, chunk=10)) == MOST_AT_ONCE

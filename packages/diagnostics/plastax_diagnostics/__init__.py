@@ -68,6 +68,7 @@ from ._residual_measure import (
 )
 from ._spectrum import Extremes as Extremes, Spectrum as Spectrum
 from ._threshold import fast_interval as fast_interval, fast_threshold as fast_threshold, is_fast as is_fast
+from ._unit_scalars import unit_scalars as unit_scalars
 from ._units import (
     always_active_units as always_active_units,
     dead_units as dead_units,

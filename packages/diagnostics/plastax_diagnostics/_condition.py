@@ -17,9 +17,11 @@ class NecessaryCondition:
 
     **Arguments:**
 
-    - `verdict`: `"impossible"` when the target cannot be reached, `"not ruled out"` when the necessary condition
-        holds (it is not sufficient), `"unresolved"` when the bracket of the fast fraction contains the required one,
-        `"not applicable"` when the step size breaks the assumption $\eta\lambda_{\max} \le 1$.
+    - `verdict`: `"impossible"` when the quadratic model of the loss cannot reach the target (for squared error and
+        features as they are, that is the loss itself), `"not ruled out"` when the necessary condition holds (it is not
+        sufficient), `"unresolved"` when the bracket of the fast fraction contains the required one,
+        `"not applicable"` when the step size breaks the assumption $\eta\lambda_{\max} \le 1$ of the theory (steps
+        are stable up to 2).
     - `fast_fraction`: the share of the squared residual in fast directions.
     - `required`: the least share with which the target can be reached.
     - `contraction`, `threshold`: a direction is fast when no more than that share of it is left at the end, which is so
@@ -88,11 +90,12 @@ def necessary_condition(
         ```python
         import jax.numpy as jnp
         import lineax as lx
-        import plastax_diagnostics as pd
+        import plastax_diagnostics as diagnostics
 
         gram = lx.DiagonalLinearOperator(jnp.array([1.0, 1e-6]))
-        measure = pd.residual_measure(gram, jnp.ones(2), order=2)
-        print(pd.necessary_condition(measure, target=1e-8, learning_rate=0.5, steps=100))  # impossible: half is slow
+        measure = diagnostics.residual_measure(gram, jnp.ones(2), order=2)
+        # Half of the residual is slow, so this prints that the condition is not met.
+        print(diagnostics.necessary_condition(measure, target=1e-8, learning_rate=0.5, steps=100))
         ```
 
     **Arguments:**
@@ -114,20 +117,21 @@ def necessary_condition(
     fraction = measure.fast_fraction(learning_rate, steps, contraction)
     step_size = learning_rate * max(measure.largest_eigenvalue, largest_eigenvalue or 0.0)
     verdict = _verdict(fraction, required, step_size)
-    what = f"a loss of {target:.3g}"
-    if loss != "squared_error":
-        what = f"{target:.3g} in the quadratic model of {loss} (not a {loss} of {target:.3g})"
-    has = f"{_share(fraction)} of the residual is fast (contraction {contraction:.3g})"
-    needs = f"at least {required:.4g} is needed"
+    shares = (
+        f"{_share(fraction)} of the residual shrinks to {contraction:.3g} or less in {steps} steps, "
+        f"and at least {required:.4g} is needed"
+    )
     if required == 0:
-        needs = "and the condition asks for nothing at this target"
+        shares = f"any share is enough for a target of {target:.3g}"
+    impossible = f"with the features as they are, a loss of {target:.3g} cannot be reached"
+    if loss != "squared_error":
+        impossible = f"the quadratic model of {loss} does not reach its goal. Training on the loss itself may"
     sentence = {
-        "impossible": f"With the features as they are, {what} cannot be reached in {steps} steps: {has}, {needs}.",
-        "not ruled out": f"It is not ruled out that {what} is reached in {steps} steps: {has}, {needs}.",
-        "unresolved": f"Whether {what} can be reached in {steps} steps is unresolved: {has}, {needs}; "
-        "raise the order of the residual measure.",
-        "not applicable": f"The condition does not apply: learning rate x largest eigenvalue = {step_size:.3g} "
-        "is above 1, so steps overshoot.",
+        "impossible": f"Necessary condition not met: {shares}; {impossible}.",
+        "not ruled out": f"Necessary condition met: {shares}. It is not sufficient.",
+        "unresolved": f"Necessary condition unresolved: {shares}. Raise the order of the residual measure.",
+        "not applicable": f"The necessary condition does not apply: learning rate x largest eigenvalue = "
+        f"{step_size:.3g} is above 1. A rate of {learning_rate / max(step_size, 1e-300):.3g} would not overshoot.",
     }[verdict]
     return NecessaryCondition(verdict, fraction, required, contraction, threshold, step_size, sentence)
 

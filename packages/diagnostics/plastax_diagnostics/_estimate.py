@@ -26,6 +26,17 @@ class Estimate:
     resolved: bool
     spread: float | None = None
 
+    def scaled(self, factor: float) -> "Estimate":
+        """The same in other units, by a positive factor."""
+        return Estimate(
+            value=factor * self.value,
+            standard_error=factor * self.standard_error,
+            lower=factor * self.lower,
+            upper=factor * self.upper,
+            resolved=self.resolved,
+            spread=None if self.spread is None else factor * self.spread,
+        )
+
     def __float__(self) -> float:
         return self.value
 

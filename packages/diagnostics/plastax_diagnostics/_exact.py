@@ -1,14 +1,17 @@
 """Exact spectra of small problems, by the smaller side where there are two."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import lineax as lx
 import numpy as np
 from jaxtyping import Float
 
-from ._dense_layers import dense_layers
-from ._lanczos import check_operator
+from ._dense_layers import dense_layers, only_dense_layers
+from ._lanczos import GUARD, check_operator
 from ._operators import GGN, CurvatureOperator, Gram, dense, model_outputs, precision
+from ._operators._dense import MOST_AT_ONCE, products_at_once
 from ._operators._gram import as_gram
 from ._operators._precision import is_float
 from ._quadrature import Discrete
@@ -22,7 +25,8 @@ GRAM_LIMIT = 3000
 """Up to this side the Gram matrix of a dense network is made without being asked for: it takes no products."""
 
 SMALL = 1000
-"""Up to so many parameters a matrix is written out without being asked for, one product for each."""
+"""Up to this many parameters a matrix is written out without being asked for, one product for each, if products are
+small enough to be made 32 at once."""
 
 
 def exact_spectrum(operator: lx.AbstractLinearOperator) -> Spectrum:
@@ -38,12 +42,12 @@ def exact_spectrum(operator: lx.AbstractLinearOperator) -> Spectrum:
 
         ```python
         import jax.numpy as jnp
-        import plastax_diagnostics as pd
+        import plastax_diagnostics as diagnostics
 
         model = lambda params, inputs: jnp.tanh(inputs @ params)
         data = (jnp.eye(3), jnp.zeros((3, 2)))
-        operator = pd.ggn(model, "squared_error", jnp.zeros((3, 2)), data)
-        pd.exact_spectrum(operator).epsilon_rank(0.1).value  # 6.0
+        operator = diagnostics.ggn(model, "squared_error", jnp.zeros((3, 2)), data)
+        diagnostics.exact_spectrum(operator).epsilon_rank(0.1).value  # 6.0
         ```
 
     **Arguments:**
@@ -65,8 +69,9 @@ def exact_spectrum(operator: lx.AbstractLinearOperator) -> Spectrum:
 
 
 def exact_spectrum_if_cheap(operator: lx.AbstractLinearOperator, products: int) -> Spectrum | None:
-    """All eigenvalues if they cost next to nothing, or no more than so many products; `None` otherwise."""
-    tiny = SMALL if _parameters(operator) <= SMALL else 0
+    """All eigenvalues if they cost next to nothing, or no more than that many products; `None` otherwise."""
+    # Few parameters are not enough: many samples, or convolutions, make each product expensive.
+    tiny = SMALL if _parameters(operator) <= SMALL and products_at_once(operator) == MOST_AT_ONCE else 0
     matrix = _smaller_matrix(operator, by_layers=GRAM_LIMIT, by_products=max(tiny, min(products, GRAM_LIMIT)))
     return None if matrix is None else _spectrum_of_matrix(operator, matrix)
 
@@ -74,7 +79,8 @@ def exact_spectrum_if_cheap(operator: lx.AbstractLinearOperator, products: int) 
 def gram_matrix(operator: Gram) -> Float[np.ndarray, "rows rows"] | None:
     """The Gram matrix of a network of dense layers, `None` for other networks.
 
-    Whether the layers that were found make up the network is checked with one product.
+    All parameters must be kernels and biases of such layers. Whether the layers make up the network is then checked
+    with one product.
     """
     size = operator.in_size()
     if not is_float(operator.samples.data[0]):
@@ -85,10 +91,10 @@ def gram_matrix(operator: Gram) -> Float[np.ndarray, "rows rows"] | None:
 
     with precision(operator.dtype, operator):
         inputs, targets = operator.samples.data
-        try:
-            layers = dense_layers(model, operator.selection(), inputs)
-        except ValueError:
+        # Other parameters would be left out, and may add eigenvalues that are too small for the check below.
+        if not only_dense_layers(model, operator.selection(), inputs):
             return None
+        layers = dense_layers(model, operator.selection(), inputs)
         outputs = model_outputs(operator)
         weigh = jax.jit(
             jax.vmap(lambda vectors: operator.loss.root_transpose(outputs, targets, vectors), in_axes=2, out_axes=2)
@@ -97,14 +103,15 @@ def gram_matrix(operator: Gram) -> Float[np.ndarray, "rows rows"] | None:
         for layer in layers.values():
             entering = np.asarray(layer.inputs, np.float64)
             leaving = np.asarray(weigh(layer.jacobian), np.float64).reshape(size, -1)
-            products = (leaving @ leaving.T).reshape(len(entering), operator.outputs, len(entering), operator.outputs)
+            (outputs_each,) = operator.outputs
+            products = (leaving @ leaving.T).reshape(len(entering), outputs_each, len(entering), outputs_each)
             matrix += (products * (entering @ entering.T)[:, None, :, None]).reshape(size, size)
         matrix *= operator.scale
         vector = np.random.default_rng(0).normal(size=operator.in_structure().shape)
         expected = np.asarray(operator.mv(jnp.asarray(vector, operator.dtype)), np.float64).ravel()
     error = np.linalg.norm(matrix @ vector.ravel() - expected)
-    # Parameters of normalisation layers, shared biases and samples that see each other all show here.
-    trusted = error <= float(np.finfo(operator.dtype).eps) ** 0.5 * np.linalg.norm(expected)
+    # Shared biases and samples that depend on each other show here, as far as eigenvalues are counted at all.
+    trusted = error <= GUARD * float(np.finfo(operator.dtype).eps) * np.linalg.norm(expected)
     return matrix if trusted else None
 
 
@@ -116,7 +123,7 @@ def _parameters(operator):
 def _smaller_matrix(operator, *, by_layers, by_products):
     """A matrix with all eigenvalues that are not zero, or `None` if its side is above the limits."""
     if isinstance(operator, (GGN, Gram)):
-        rows = operator.samples.size * operator.outputs
+        rows = operator.samples.size * math.prod(operator.outputs)
         if rows <= _parameters(operator):
             matrix = gram_matrix(as_gram(operator)) if rows <= by_layers else None
             if matrix is not None or rows > by_products:

@@ -22,10 +22,10 @@ def gated_linear_kernel(
 
         ```python
         import jax.numpy as jnp
-        import plastax_diagnostics as pd
+        import plastax_diagnostics as diagnostics
 
         x = jnp.array([[3.0, 4.0], [0.0, 2.0]])
-        kernel = pd.gated_linear_kernel(x)  # 12.5 and 2.0 on the diagonal: half the squared norms
+        kernel = diagnostics.gated_linear_kernel(x)  # 12.5 and 2.0 on the diagonal: half the squared norms
         gram = jnp.kron(kernel, jnp.eye(10))  # the Gram matrix of a network with 10 outputs, [samples x outputs]
         ```
 

@@ -10,8 +10,11 @@ from jaxtyping import Array, Float, PyTree
 
 from ._dense_layers import dense_layers
 from ._kronecker import KFACError, KFACFactors, KFACLayer
+from ._operators._function import as_function
 from ._operators._losses import LossLike, MeanLoss, as_loss
+from ._operators._mean import check_mean
 from ._operators._precision import cast_floats, precision, working_dtype
+from ._operators._task_loss import TaskLoss
 
 
 Model = Callable[[PyTree, Array], Float[Array, "samples outputs"]]
@@ -46,6 +49,9 @@ def kfac_layers(
     with precision(dtype, params, data):
         params, (inputs, targets) = cast_floats(params, dtype), cast_floats(data, dtype)
         output_loss.check(jax.eval_shape(model, params, inputs), targets)
+        if not output_loss.is_mean:
+            objective = TaskLoss(as_function(model), output_loss)
+            check_mean(objective, params, (inputs, targets), None, "KFAC averages over samples")
         outputs = model(params, inputs)
         if not bool(jnp.all(jnp.isfinite(outputs))):
             raise ValueError("the network's outputs are not all finite: there is no curvature to factorise")
@@ -65,12 +71,12 @@ def kfac_factors(
 
         ```python
         import jax.numpy as jnp
-        import plastax_diagnostics as pd
+        import plastax_diagnostics as diagnostics
 
         params = {"w1": jnp.ones((3, 4)), "w2": jnp.ones((4, 2))}
         data = (jnp.eye(3), jnp.array([0, 1, 0]))
         model = lambda params, x: jnp.tanh(x @ params["w1"]) @ params["w2"]
-        factors = pd.kfac_factors(model, "cross_entropy", params, data)
+        factors = diagnostics.kfac_factors(model, "cross_entropy", params, data)
         factors["['w1']"].rank  # 3 x 1: the gradient factor has rank one here
         ```
 

@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ._operators import CurvatureOperator, precision
 from ._operators._base import check_vector, one_by_one
+from ._operators._precision import is_traced
 from ._operators._samples import replicate
 from ._quadrature import Tridiagonal
 
@@ -50,10 +51,10 @@ def lanczos(
         ```python
         import jax.numpy as jnp
         import lineax as lx
-        import plastax_diagnostics as pd
+        import plastax_diagnostics as diagnostics
 
         operator = lx.DiagonalLinearOperator(jnp.array([0.0, 1.0, 1.0, 3.0]))
-        nodes, weights = pd.lanczos(operator, jnp.ones(4), 4).quadrature()
+        nodes, weights = diagnostics.lanczos(operator, jnp.ones(4), 4).quadrature()
         nodes  # 0, 1, 3
         weights  # 1/4, 1/2, 1/4
         ```
@@ -81,6 +82,11 @@ def lanczos(
 
 def check_operator(operator: lx.AbstractLinearOperator) -> None:
     """Raises unless an operator maps a non-empty space of one real dtype to itself."""
+    if any(map(is_traced, jax.tree.leaves(operator))):
+        raise ValueError(
+            "the operator holds traced values: spectra are made on the host, so call `spectrum`, `exact_spectrum` and "
+            "`lanczos` outside of jax.jit, jax.vmap and jax.grad"
+        )
     ins, outs = operator.in_structure(), operator.out_structure()
     if eqx.tree_equal(ins, outs) is not True:
         raise ValueError(f"the operator must map a space to itself, got {ins} -> {outs}")

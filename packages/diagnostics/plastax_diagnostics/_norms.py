@@ -16,9 +16,9 @@ def norms(tree: PyTree[Float[Array, "..."]]) -> PyTree[Float[Array, ""]]:
 
         ```python
         import jax.numpy as jnp
-        import plastax_diagnostics as pd
+        import plastax_diagnostics as diagnostics
 
-        pd.norms({"kernel": jnp.array([[3.0, 4.0]]), "bias": jnp.zeros(2)})  # {"kernel": 5.0, "bias": 0.0}
+        diagnostics.norms({"kernel": jnp.array([[3.0, 4.0]]), "bias": jnp.zeros(2)})  # {"kernel": 5.0, "bias": 0.0}
         ```
 
     **Arguments:**

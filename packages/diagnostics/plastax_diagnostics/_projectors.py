@@ -19,9 +19,9 @@ def fast_slow_projectors(
 
         ```python
         import numpy as np
-        import plastax_diagnostics as pd
+        import plastax_diagnostics as diagnostics
 
-        fast, slow = pd.fast_slow_projectors(np.diag([1.0, 1e-6]), learning_rate=0.5, steps=100)
+        fast, slow = diagnostics.fast_slow_projectors(np.diag([1.0, 1e-6]), learning_rate=0.5, steps=100)
         fast  # diag(1, 0)
         ```
 

@@ -9,7 +9,7 @@ from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Float, Int, PyTree
 
 import plastax
-from plastax_kernels import gram
+from plastax_kernels import reference
 from plastax_kernels.reference import at_least_float32
 
 
@@ -31,9 +31,9 @@ class Ranks(NamedTuple):
 def singular_values(matrix: Float[Array, "*batch rows columns"]) -> Float[Array, "*batch values"]:
     """Singular values, largest first, from the Gram matrix on the smaller side.
 
-    On CPU the inside is float64, whatever the dtype and the `jax_enable_x64` setting: values down to about 1e-8 of the
-    largest are right. Elsewhere the inside is float32 for float32 input, and values below about 3e-3 of the largest are
-    noise.
+    On CPUs and GPUs the work is done in float64, whatever the dtype and the `jax_enable_x64` setting: values down to
+    about 1e-8 of the largest are right. Elsewhere (TPU) it is done in float32 for float32 input, and values below about
+    3e-3 of the largest are noise.
 
     **Arguments:**
 
@@ -90,7 +90,7 @@ def numerical_rank(layers: Matrices, tolerance: float | None = None) -> Counts:
 
     - `layers`: as in [`plastax_diagnostics.stable_rank`][].
     - `tolerance`: singular values above this share of the largest count. By default the larger side times the machine
-        precision of the layer's dtype (as in numpy), but at least 1e-7 (3e-3 off CPU), below which a Gram matrix cannot
+        precision of the layer's dtype (as in numpy), but at least 1e-7 (3e-3 on TPU), below which a Gram matrix cannot
         tell a singular value from rounding.
 
     **Returns:**
@@ -123,9 +123,9 @@ def ranks(layers: Matrices, share: float = 0.99) -> PyTree[Ranks]:
 
         ```python
         import jax.numpy as jnp
-        import plastax_diagnostics as pd
+        import plastax_diagnostics as diagnostics
 
-        pd.ranks({"dense1": jnp.eye(5), "dense2": jnp.zeros((5, 8))})
+        diagnostics.ranks({"dense1": jnp.eye(5), "dense2": jnp.zeros((5, 8))})
         # {"dense1": Ranks(effective=5, stable=5, approximate=5, numerical=5), "dense2": Ranks(0, 0, 0, 0)}
         ```
 
@@ -173,7 +173,7 @@ def _approximate(values, share, of):
 def _numerical(values, layer, tolerance):
     if tolerance is None:
         own = max(layer.shape[-2:]) * float(jnp.finfo(layer.dtype).eps)
-        floor = 1e-7 if jax.default_backend() == "cpu" else 3e-3
+        floor = 1e-7 if jax.default_backend() in ("cpu", "gpu") else 3e-3
         tolerance = max(own, floor)
     largest = jnp.max(values, axis=-1, keepdims=True)
     # Negated, so that NaN counts as kept, as in the effective rank.
@@ -208,7 +208,8 @@ def _matrix(leaf):
 # Float64 inside a float32 program has to hide from `vmap`, which would batch it outside the context and truncate.
 @custom_vmap
 def _singular_values(matrix):
-    return jax.lax.platform_dependent(matrix, cpu=_in_float64, default=_in_own_precision)
+    wide = _in_float64
+    return jax.lax.platform_dependent(matrix, cpu=wide, cuda=wide, rocm=wide, default=_in_own_precision)
 
 
 @_singular_values.def_vmap
@@ -229,7 +230,7 @@ def _in_own_precision(matrix):
 def _from_gram(matrix):
     largest = jnp.max(jnp.abs(matrix), axis=(-2, -1), keepdims=True)
     scale = jnp.where(largest == 0, 1, largest)
-    squares = gram(matrix / scale)
+    squares = reference.gram(matrix / scale)
     # One matrix at a time: batched eigendecompositions side by side in one program can hang jaxlib on CPU.
     flat = squares.reshape(-1, *squares.shape[-2:])
     eigenvalues = jax.lax.map(lambda one: jax.lax.linalg.eigh(one, symmetrize_input=False)[1], flat)

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from ._condition import NecessaryCondition
 from ._estimate import Estimate
+from ._report_scalars import scalars
 from ._report_table import table
 from ._residual_measure import Bracket
 
@@ -26,11 +27,13 @@ class CurvatureSummary:
     - `size`: the number of eigenvalues.
     - `epsilon_rank`: how many are above the report's `eps` (in absolute value), as a count with its errors.
     - `largest`, `smallest`: the extreme eigenvalues.
-    - `trace`: their sum.
-    - `stable_rank`: sum of squares over the largest square.
-    - `negative_share`: the share of eigenvalues that are below zero by more than rounding.
+    - `trace`: their sum, with its errors.
+    - `stable_rank`: sum of squares over the largest square. From one probe it can be off by a factor of two.
+    - `negative_share`: the share of eigenvalues below `-eps`, with its errors. Next to zero, the sign of a node of the
+        quadrature is chance.
     - `exact`: whether these are exact eigenvalues rather than random probes.
     - `nodes`, `weights`: eigenvalues, or where the quadrature puts them, and the share of each.
+    - `probes`: the number of random probes, if it is not exact.
     """
 
     size: int
@@ -39,10 +42,11 @@ class CurvatureSummary:
     smallest: float
     trace: Estimate
     stable_rank: float
-    negative_share: float
+    negative_share: Estimate
     exact: bool
     nodes: tuple[float, ...]
     weights: tuple[float, ...]
+    probes: int = 1
 
 
 @dataclass(frozen=True)
@@ -91,7 +95,8 @@ class ResidualSummary:
     - `largest_sample`: the largest squared residual of one sample.
     - `confident_mistakes`: under cross-entropy, the share of the squared residual that belongs to samples whose class
         has a probability below 1 %. There the quadratic model of the loss is far too flat: it takes far more steps than
-        training does. 0 for other losses.
+        training does. For a loss that is a function, the share of samples of the same kind (binary cross-entropy of
+        one logit gives the same number). 0 for squared error.
     - `fast_fraction`: the share of the squared residual that gradient descent gets through in time.
     - `predicted`: the share of it that is left after the steps.
     - `nodes`, `weights`: where in the spectrum it lies.
@@ -117,19 +122,22 @@ class PlasticityReport:
 
     - `verdict`, `sentence`: the answer, in a word and in a sentence. It is about learning with features as they are.
     - `loss`, `loss_value`: the loss and its mean over the samples.
-    - `samples`, `parameters`: how many of each were looked at.
+    - `samples`, `parameters`: how many of each were used.
     - `learning_rate`, `steps`, `contraction`: the budget.
     - `eps`: the threshold of the epsilon-ranks.
     - `goal`: the share of the squared residual that may be left at the end.
-    - `hessian`, `gram`: spectra of the Hessian and of the loss-weighted Gram matrix of the mean loss.
-    - `residual`: how the residual lies in the latter.
+    - `hessian`, `gram`: spectra of the Hessian and of the loss-weighted Gram matrix of the mean loss; `gram` is `None`
+        where there is no such matrix.
+    - `residual`: how the residual lies in the latter; `None` where there is no residual to follow.
     - `condition`: the necessary condition of the collapse theory, with the contraction for which it asks for half of
-        the residual to be fast.
+        the residual to be fast; `None` without a residual.
     - `layers`, `norms`: statistics of features, and of parameters and gradients.
     - `cost_in_gradients`: what the curvature has cost, in gradients over all samples that were given: counted, not
         measured, with a product with a Hessian or Gram matrix for two gradients. The statistics of layers and fixed
         overheads come on top.
     - `seconds`: how long it took, with compilation.
+    - `samples_given`: how many samples the task has; 0 if that was not recorded.
+    - `missing`: why `gram` or `residual` is `None`; empty otherwise.
     """
 
     verdict: ReportVerdict
@@ -144,16 +152,39 @@ class PlasticityReport:
     eps: float
     goal: float
     hessian: CurvatureSummary
-    gram: CurvatureSummary
-    residual: ResidualSummary
-    condition: NecessaryCondition
+    gram: CurvatureSummary | None
+    residual: ResidualSummary | None
+    condition: NecessaryCondition | None
     layers: tuple[LayerSummary, ...]
     norms: tuple[ParameterSummary, ...]
     cost_in_gradients: float
     seconds: float
+    samples_given: int = 0
+    missing: str = ""
 
     def __str__(self) -> str:
         return table(self)
+
+    def scalars(self) -> dict[str, float]:
+        """The numbers of the report as a flat dictionary, for W&B, TensorBoard or a table.
+
+        Names are stable: `loss`, `eps`, `hessian/epsilon_rank` (with `_lower` and `_upper`), `gram/largest`,
+        `residual/predicted`, `layers/<name>/effective_rank`, `norms/<name>/gradient`. Parts that the report does not
+        have, and numbers that are not finite, are left out.
+
+        !!! example
+
+            ```python
+            wandb.log(report.scalars(), step=step)
+            for name, value in report.scalars().items():
+                writer.add_scalar(name, value, step)
+            ```
+
+        **Returns:**
+
+        A dictionary of floats.
+        """
+        return scalars(self)
 
     def to_json(self, indent: int | None = None) -> str:
         """The whole report as standard JSON. Infinite numbers are written as strings."""
@@ -194,6 +225,9 @@ def _build(kind: Any, value: Any) -> Any:
     """Reads plain data back as the type that a dataclass says."""
     if typing.get_origin(kind) in (typing.Union, UnionType):
         return None if value is None else _build(next(k for k in typing.get_args(kind) if k is not NoneType), value)
+    if kind is Estimate and isinstance(value, (int, float)):
+        # Earlier versions wrote `negative_share` without its errors.
+        return Estimate(float(value), math.inf, -math.inf, math.inf, resolved=False)
     if dataclasses.is_dataclass(kind):
         hints = typing.get_type_hints(kind)
         fields = {name: _build(hints[name], item) for name, item in value.items()}

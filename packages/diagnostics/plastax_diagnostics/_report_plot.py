@@ -31,6 +31,8 @@ def plot_density(report: "PlasticityReport", axis: Any) -> None:
     """Both spectra, as densities along an axis that is linear up to the threshold and logarithmic beyond it."""
     eps = report.eps
     for name, summary, colour in (("Hessian", report.hessian, HESSIAN), ("loss-weighted Gram", report.gram, GRAM)):
+        if summary is None:
+            continue
         grid, density = _stretched_density(summary, eps)
         rank, mark = summary.epsilon_rank, "" if summary.epsilon_rank.resolved else " (not resolved)"
         label = f"{name}: {rank.value:.0f} [{rank.lower:.0f}, {rank.upper:.0f}]\nof {summary.size} above eps{mark}"
@@ -75,6 +77,11 @@ def plot_ranks(report: "PlasticityReport", axis: Any) -> None:
 
 def plot_progress(report: "PlasticityReport", axis: Any) -> None:
     """The share of the squared residual that is left, step by step, and the verdict."""
+    axis.set_title(report.verdict, color=VERDICT_COLOURS.get(report.verdict, MARK), fontweight="bold")
+    if report.residual is None:
+        axis.text(0.5, 0.5, "no residual to follow", ha="center", va="center", transform=axis.transAxes)
+        axis.set_xticks([])
+        return
     nodes, weights = np.asarray(report.residual.nodes), np.asarray(report.residual.weights)
     steps = np.unique(np.round(np.geomspace(1, max(10 * report.steps, 10), 200)))
     with np.errstate(divide="ignore", over="ignore"):
@@ -84,12 +91,11 @@ def plot_progress(report: "PlasticityReport", axis: Any) -> None:
     axis.plot(steps, left, color=HESSIAN, label="predicted (quadratic model)")
     axis.axhline(report.goal, color="#2e7d32", linestyle="--", linewidth=1, label=f"goal: {report.goal:.2g}")
     axis.axvline(report.steps, color=MARK, linestyle=":", linewidth=1, label=f"budget: {report.steps} steps")
-    if np.isfinite(predicted.upper):
+    if predicted.upper <= 10:
         ends = [[max(predicted.value - predicted.lower, 0)], [max(predicted.upper - predicted.value, 0)]]
         axis.errorbar([report.steps], [predicted.value], yerr=ends, fmt="o", color=HESSIAN, capsize=4)
     axis.set(xscale="log", ylim=(0, 1.3), xlabel="gradient steps", ylabel="share of squared residual left")
     axis.set_yticks(np.linspace(0, 1, 6))
-    axis.set_title(report.verdict, color=VERDICT_COLOURS.get(report.verdict, MARK), fontweight="bold")
     axis.legend(fontsize=8, loc="upper right")
 
 
@@ -103,8 +109,8 @@ def _stretched_density(summary: "CurvatureSummary", eps: float) -> tuple[np.ndar
 
 def _ticks(report: "PlasticityReport", eps: float) -> list[float]:
     """Zero and powers of ten beyond the threshold, about eight in all."""
-    low = min(report.hessian.smallest, report.gram.smallest)
-    high = max(report.hessian.largest, report.gram.largest)
+    found = [summary for summary in (report.hessian, report.gram) if summary is not None]
+    low, high = min(summary.smallest for summary in found), max(summary.largest for summary in found)
     first = int(np.ceil(np.log10(eps)))
     last = {side: int(np.ceil(np.log10(max(reach, eps)))) for side, reach in ((-1, -low), (1, high))}
     stride = max(1, (last[-1] + last[1] - 2 * first) // 6)

@@ -12,9 +12,10 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from ._lanczos import GUARD, lanczos
+from ._operators._applicable import NotApplicableError
 from ._operators._gram import Gram, model_outputs
-from ._operators._losses import LossLike, MeanLoss
-from ._operators._model import model_operator
+from ._operators._losses import CrossEntropy, LossLike, MeanLoss
+from ._operators._model import ModelOperator, model_operator
 from ._operators._precision import precision
 from ._quadrature import Tridiagonal
 from ._threshold import check_budget, fast_interval
@@ -22,7 +23,11 @@ from ._threshold import check_budget, fast_interval
 
 @dataclass(frozen=True)
 class Bracket:
-    """A number that lies for certain (up to rounding) between two others, with a best guess."""
+    """A number that lies between two others, up to rounding, with a best guess.
+
+    The bounds hold for the quadratic model on the samples that were used. They do not cover other samples: a residual
+    on part of a task shrinks faster than on the whole task.
+    """
 
     value: float
     lower: float
@@ -148,12 +153,12 @@ def residual_measure(
 
         ```python
         import jax.numpy as jnp
-        import plastax_diagnostics as pd
+        import plastax_diagnostics as diagnostics
 
         model = lambda params, inputs: inputs @ params
         params, inputs, targets = jnp.zeros((3, 1)), jnp.eye(3) * jnp.array([1.0, 0.5, 0.0]), jnp.ones((3, 1))
-        gram = pd.gram(model, params, inputs, reduction="sum")
-        measure = pd.residual_measure(gram, model(params, inputs) - targets, order=3)
+        gram = diagnostics.gram(model, params, inputs, reduction="sum")
+        measure = diagnostics.residual_measure(gram, model(params, inputs) - targets, order=3)
         measure.fast_fraction(learning_rate=0.5, steps=100)  # 2/3: the third sample gives no gradient
         measure.predicted_residual(learning_rate=0.5, steps=100)  # 1/3 of the squared residual stays
         ```
@@ -226,7 +231,7 @@ def initial_residual(
     *,
     chunk: int | None = None,
     dtype: Any = None,
-) -> Float[Array, "samples outputs"]:
+) -> Float[Array, "samples *outputs"]:
     r"""The residual that gradient descent on a loss starts from, in the coordinates of the loss-weighted Gram matrix.
 
     Outputs minus targets for squared error. For cross-entropy $e_0 = (p - y)/\sqrt{p}$: with
@@ -241,36 +246,64 @@ def initial_residual(
 
     **Returns:**
 
-    An array [samples, outputs].
+    An array of the shape of the outputs.
     """
-    operator = model_operator(
-        Gram, model, loss, params, data, chunk=chunk, where=None, dtype=dtype, mesh=None, reduction="mean"
+    return residual_of(
+        model_operator(
+            Gram, model, loss, params, data, chunk=chunk, where=None, dtype=dtype, mesh=None, reduction="mean"
+        )
     )
-    with precision(operator.dtype, params, data):
+
+
+def residual_of(operator: ModelOperator) -> Float[Array, "samples *outputs"]:
+    """The initial residual of the model and the loss of an operator."""
+    with precision(operator.dtype, operator):
         outputs, targets = model_outputs(operator), operator.samples.data[1]
         if isinstance(operator.loss, MeanLoss):
             residual = _from_roots(operator.loss, outputs, targets)
         else:
             residual = operator.loss.residual(outputs, targets)  # pyright: ignore[reportAttributeAccessIssue]
         if not bool(jnp.all(jnp.isfinite(residual))):
-            raise ValueError(
-                f"the residual of {loss!r} is not finite in {operator.dtype}: the outputs are not, "
+            raise NotApplicableError(
+                f"the residual is not finite in {operator.dtype}: the outputs are not, "
                 "or a wanted class has probability 0. Look at the outputs, or try dtype=float64"
             )
         return residual
 
 
 def _from_roots(loss, outputs, targets):
-    gradient = np.asarray(loss.gradient(outputs, targets), np.float64)
+    gradient = np.asarray(loss.gradient(outputs, targets), np.float64).reshape(len(outputs), -1)
     roots = loss.roots(outputs, targets)
     residual = np.einsum("nab,nb->na", np.linalg.pinv(roots, rcond=1e-6), gradient)
     missed = np.abs(np.einsum("nab,nb->na", roots, residual) - gradient).max()
     if missed > 1e-3 * np.abs(gradient).max():
-        raise ValueError(
+        raise NotApplicableError(
             "the loss has a slope where it has no curvature: its quadratic model has no lowest point, "
             "and there is no residual to follow"
         )
-    return jnp.asarray(residual, outputs.dtype)
+    return jnp.asarray(residual.reshape(outputs.shape), outputs.dtype)
+
+
+def confident_mistakes(operator: ModelOperator, residual: Float[Array, "samples *outputs"]) -> float:
+    r"""The share of the squared residual where the quadratic model of the loss is far too flat.
+
+    Under cross-entropy, samples (or positions) whose class has a probability $p$ below 1 %: their squared residual is
+    $1/p - 1$. For a loss that is a function, samples whose squared residual is as large and promises ten times more
+    than the loss can fall, $\frac12 e^2 > 10\,\ell$. With binary cross-entropy of one logit that is the same.
+    """
+    squares = np.asarray(residual, np.float64) ** 2
+    if isinstance(operator.loss, CrossEntropy):
+        positions = math.prod(operator.outputs[:-1])
+        by_place = squares.reshape(-1, operator.outputs[-1]).sum(axis=1)
+        flat = positions * by_place > 99
+    elif isinstance(operator.loss, MeanLoss):
+        by_place = squares.reshape(len(squares), -1).sum(axis=1)
+        with precision(operator.dtype, operator):
+            losses = np.asarray(operator.loss.by_sample(model_outputs(operator), operator.samples.data[1]), np.float64)
+        flat = (by_place > 99) & (by_place / 2 > 10 * np.abs(losses))
+    else:
+        return 0.0
+    return float(by_place[flat].sum() / max(by_place.sum(), np.finfo(float).tiny))
 
 
 def _norm(residual):

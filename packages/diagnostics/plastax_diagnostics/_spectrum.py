@@ -121,8 +121,12 @@ class Spectrum:
             return Estimate(value, np.inf, 0.0, float(self.size), resolved=False)
         # Without negative eigenvalues the two counts are one, and the signed one has the narrower bracket.
         signed = signed or self.positive
-        counts = np.array([self.size * _share_beyond(measure, eps, signed) for measure in self.measures])
-        brackets = [_share_bounds(measure, eps, signed, self.rounding) for measure in self.measures]
+        shares = [_share_beyond(measure, eps, signed) for measure in self.measures]
+        return self._count(shares, [_share_bounds(measure, eps, signed, self.rounding) for measure in self.measures])
+
+    def _count(self, shares: list[float], brackets: list[Any]) -> Estimate:
+        """A number of eigenvalues, from the share that each probe finds and the bracket that its quadrature has."""
+        counts = self.size * np.array(shares)
         lowest, highest = (float(bound) for bound in self.size * np.mean(brackets, axis=0))
         value = float(np.clip(np.mean(counts), 0, self.size))
         if self.exact:
@@ -139,14 +143,32 @@ class Spectrum:
 
     @property
     def trace(self) -> Estimate:
-        """The sum of all eigenvalues."""
+        """The sum of all eigenvalues.
+
+        There is no quadrature error. `lower` and `upper` are two standard errors of the probes away, with the error
+        taken at the bounds as for `epsilon_rank`. The trace comes from few random vectors, however high the order:
+        where it is what is wanted, take a low order and many probes (order 6 with 48 probes, not order 288 with one).
+        """
         traces = np.array([self.size * np.sum(weights * nodes) for nodes, weights in self._quadratures()])
         value = float(np.mean(traces))
         if self.exact:
             return Estimate(value, 0.0, value, value, resolved=True)
         variance = max(self.moment(2) - self.moment(1) ** 2, 0.0)
         error = self.size * float(np.sqrt(2 * variance / (self.size + 2) / self.probes))
-        return Estimate(value, error, value - 2 * error, value + 2 * error, True, scatter(traces))
+        lower, upper = self._trace_bounds(value)
+        return Estimate(value, error, lower, upper, True, scatter(traces))
+
+    def _trace_bounds(self, trace: float) -> tuple[float, float]:
+        # As many eigenvalues of one size as would give the sum of all absolute values and that of all squares: their
+        # sum has the noise of a count. A single outlier gets the bounds of a count of one.
+        absolute = float(np.mean([np.sum(weights * np.abs(nodes)) for nodes, weights in self._quadratures()]))
+        if absolute == 0:
+            return trace, trace
+        each = self.moment(2) / absolute
+        count = self.size * absolute / each
+        fewest, most = count_bounds(count, count, self.size, self.probes)
+        below = count - fewest if self.positive else most - count
+        return trace - each * below, trace + each * (most - count)
 
     @property
     def extremes(self) -> Extremes:
@@ -166,10 +188,28 @@ class Spectrum:
         """The sum of squares of the eigenvalues over the largest square; 0 for the zero operator."""
         return self.size * self.moment(2) / self.norm**2 if self.norm > 0 else 0.0
 
-    def negative_mass(self, eps: float | None = None) -> float:
-        """The share of eigenvalues below -eps, where eps is by default what rounding may have done."""
+    def negative_mass(self, eps: float | None = None) -> Estimate:
+        """The share of eigenvalues below -eps, with its errors.
+
+        Next to zero a quadrature puts much of its mass on one node, and the sign of that node is chance. Then the
+        bracket is wide and `resolved` is `False`: take a larger `eps`.
+
+        **Arguments:**
+
+        - `eps`: the threshold, not negative. By default what rounding may have done.
+
+        **Returns:**
+
+        An [`plastax_diagnostics.Estimate`][] of a share between 0 and 1.
+        """
         eps = self.rounding if eps is None else eps
-        return float(np.mean([np.sum(weights[nodes < -eps]) for nodes, weights in self._quadratures()]))
+        if not (np.isfinite(eps) and eps >= 0):
+            raise ValueError(f"`eps` must be a non-negative number, got {eps}")
+        if self.positive:
+            return Estimate(0.0, 0.0, 0.0, 0.0, resolved=True)
+        shares = [float(np.sum(weights[nodes < -eps])) for nodes, weights in self._quadratures()]
+        brackets = [_share_below(measure, eps, self.rounding) for measure in self.measures]
+        return self._count(shares, brackets).scaled(1 / self.size)
 
     def merge(self, *others: "Spectrum") -> "Spectrum":
         """All probes of several spectra of one operator, made with different keys."""
@@ -227,6 +267,13 @@ class Spectrum:
 def _share_beyond(measure, eps, signed):
     nodes, weights = measure.quadrature()
     return float(np.sum(weights[(nodes if signed else np.abs(nodes)) > eps]))
+
+
+def _share_below(measure, eps, rounding):
+    """The least and the most mass below -eps, with all eigenvalues moved by rounding either way."""
+    least, _ = measure.mass_up_to(-eps - rounding, inclusive=False)
+    _, most = measure.mass_up_to(-eps + rounding, inclusive=False)
+    return np.clip([least, most], 0, 1)
 
 
 def _share_bounds(measure, eps, signed, rounding):

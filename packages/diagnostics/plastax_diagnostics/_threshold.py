@@ -1,6 +1,7 @@
 """Which eigenvalues gradient descent gets through in time."""
 
 import math
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -16,15 +17,16 @@ def fast_threshold(learning_rate: float, steps: int, contraction: float = 1e-3) 
     !!! example
 
         ```python
-        import plastax_diagnostics as pd
+        import plastax_diagnostics as diagnostics
 
-        pd.fast_threshold(learning_rate=0.01, steps=60_000, contraction=1e-3)  # 0.011512...
+        diagnostics.fast_threshold(learning_rate=0.01, steps=60_000, contraction=1e-3)  # 0.011512...
         ```
 
     **Arguments:**
 
-    - `learning_rate`: $\eta$, of plain gradient descent on the loss whose Gram matrix is looked at (for the mean loss
-        that is the Gram matrix over the number of samples).
+    - `learning_rate`: $\eta$, of plain gradient descent on the loss whose Gram matrix is used (for the mean loss
+        that is the Gram matrix over the number of samples). With momentum $m$, $\eta/(1 - m)$. For a schedule, its mean
+        over the steps.
     - `steps`: $K$, the number of steps on the task.
     - `contraction`: $\gamma$, the share of a component that may be left after them, between 0 and 1.
 
@@ -62,8 +64,13 @@ def is_fast(
     return (eigenvalues >= lower) & (eigenvalues <= upper)
 
 
-def check_budget(learning_rate: float, steps: int, contraction: float) -> None:
+def check_budget(learning_rate: Any, steps: int, contraction: float) -> None:
     """Raises unless the learning rate, the number of steps and the contraction make sense."""
+    if callable(learning_rate):
+        raise TypeError(
+            "learning_rate must be a number, got a schedule: pass its mean over the steps, for example "
+            "float(jax.vmap(schedule)(jax.numpy.arange(steps)).mean())"
+        )
     if not (learning_rate > 0 and math.isfinite(learning_rate)):
         raise ValueError(f"learning_rate must be positive and finite, got {learning_rate}")
     if steps < 1 or steps != int(steps):

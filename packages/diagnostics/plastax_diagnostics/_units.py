@@ -21,10 +21,10 @@ def dead_units(features: Features) -> Flags:
 
         ```python
         import jax.numpy as jnp
-        import plastax_diagnostics as pd
+        import plastax_diagnostics as diagnostics
 
         features = {"dense1": jnp.array([[0.0, 1.0], [0.0, 0.0]])}
-        pd.dead_units(features)  # {"dense1": [True, False]}
+        diagnostics.dead_units(features)  # {"dense1": [True, False]}
         ```
 
     **Arguments:**

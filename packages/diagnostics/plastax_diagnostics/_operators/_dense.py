@@ -4,6 +4,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import lineax as lx
+from jax.extend import core
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
@@ -13,8 +14,14 @@ from ._precision import precision
 LARGEST = 20_000
 """The largest side of a matrix that is written out: 1.6 GB in float32."""
 
+MOST_AT_ONCE = 32
+"""The most products that are made at once."""
 
-def dense(operator: lx.AbstractLinearOperator, *, batch: int = 32) -> Float[Array, "rows columns"]:
+BATCH_BYTES = 2**30
+"""Products are made at once as long as their intermediate values fit into this."""
+
+
+def dense(operator: lx.AbstractLinearOperator, *, batch: int | None = None) -> Float[Array, "rows columns"]:
     """All entries of an operator, for tests and small networks.
 
     Rows and columns are in the order of `jax.flatten_util.ravel_pytree`. It takes as many products as there are
@@ -24,17 +31,18 @@ def dense(operator: lx.AbstractLinearOperator, *, batch: int = 32) -> Float[Arra
 
         ```python
         import jax.numpy as jnp
-        import plastax_diagnostics as pd
+        import plastax_diagnostics as diagnostics
 
         loss = lambda params, x: jnp.mean((x @ params) ** 2)
-        operator = pd.hessian(loss, jnp.ones(3), jnp.eye(3))
-        pd.dense(operator)  # 2/3 of the identity
+        operator = diagnostics.hessian(loss, jnp.ones(3), jnp.eye(3))
+        diagnostics.dense(operator)  # 2/3 of the identity
         ```
 
     **Arguments:**
 
     - `operator`: any operator of lineax or of this package.
-    - `batch`: how many products are made at once.
+    - `batch`: how many products are made at once. By default as many (up to 32) as keep all their intermediate values
+        within 1 GiB. Where a single product needs more, give the operator a `chunk`.
 
     **Returns:**
 
@@ -45,9 +53,28 @@ def dense(operator: lx.AbstractLinearOperator, *, batch: int = 32) -> Float[Arra
         raise ValueError(
             f"the operator has {size} columns, and a matrix is written out up to {LARGEST}: use `spectrum`"
         )
+    batch = products_at_once(operator) if batch is None else batch
+    with precision(jax.tree.leaves(operator.in_structure())[0].dtype, operator):
+        return _dense(operator, min(batch, size))
+
+
+def products_at_once(operator: lx.AbstractLinearOperator) -> int:
+    """How many products with an operator fit into `BATCH_BYTES`, at least one and at most 32."""
     structure = operator.in_structure()
     with precision(jax.tree.leaves(structure)[0].dtype, operator):
-        return _dense(operator, min(batch, size))
+        needed = _intermediate_bytes(jax.make_jaxpr(operator.mv)(structure).jaxpr)
+    return min(max(BATCH_BYTES // max(needed, 1), 1), MOST_AT_ONCE)
+
+
+def _intermediate_bytes(jaxpr) -> int:
+    """All values that a program computes, as if none were freed: what the compiler allocates is less."""
+    total = sum(
+        out.aval.size * out.aval.dtype.itemsize
+        for equation in jaxpr.eqns
+        for out in equation.outvars
+        if hasattr(out.aval, "dtype")
+    )
+    return total + sum(map(_intermediate_bytes, core.subjaxprs(jaxpr)))
 
 
 @eqx.filter_jit

@@ -1,5 +1,6 @@
 """Functions as pytrees: what an operator holds of a model or a loss."""
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +25,37 @@ def as_function(function: Callable) -> Callable:
     if isinstance(function, (eqx.Module, jax.tree_util.Partial)):
         return function  # pyright: ignore[reportReturnType]
     return PlainFunction(function)
+
+
+def check_model(model: Any) -> None:
+    """Raises, with the way out, for a module that is not a function `(params, inputs) -> outputs`."""
+    if not callable(model):
+        raise TypeError(f"`model` must be a function (params, inputs) -> outputs, got {model!r}")
+    kinds = {base.__module__ for base in inspect.getmro(type(model)) if base.__name__ == "Module"}
+    if any(kind.startswith("flax.nnx") for kind in kinds):
+        raise TypeError(
+            "`model` is a Flax NNX module. Split it, `graph, params, rest = nnx.split(model, nnx.Param, ...)`, and "
+            "pass `lambda params, inputs: nnx.merge(graph, params, rest)(inputs)`"
+        )
+    if any(kind.startswith("flax") for kind in kinds):
+        raise TypeError(
+            "`model` is a Flax module. Pass `lambda params, inputs: model.apply({'params': params}, inputs)`"
+        )
+    if isinstance(model, eqx.Module) and not _takes_two(model):
+        raise TypeError(
+            "`model` is an Equinox module that does not take (params, inputs). Partition it, `params, static = "
+            "equinox.partition(model, equinox.is_inexact_array)`, and pass `lambda params, inputs: "
+            "jax.vmap(equinox.combine(params, static))(inputs)`, or plastax_diagnostics.apply_model(static) for a "
+            "model of plastax"
+        )
+
+
+def _takes_two(model: Any) -> bool:
+    try:
+        inspect.signature(model).bind(None, None)
+    except TypeError:
+        return False
+    return True
 
 
 class ApplyModel(eqx.Module):

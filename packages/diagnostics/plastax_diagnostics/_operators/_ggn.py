@@ -36,7 +36,7 @@ class GGN(ModelOperator):
         if network is None:
             return super().multiplier()
         # The curvature of both losses is the same for all targets, as long as probabilities add up to 1.
-        targets = jnp.zeros((self.samples.size, self.outputs), self.dtype).at[:, 0].set(1.0)
+        targets = jnp.zeros((self.samples.size, *self.outputs), self.dtype).at[:, 0].set(1.0)
         return relu_multiplier(mlp_ggnvp, self, network, self.loss, targets, jnp.asarray(self.scale, self.dtype))
 
 
@@ -54,29 +54,31 @@ def ggn(
 ) -> GGN:
     r"""The generalised Gauss-Newton matrix: the Hessian without the curvature of the model itself.
 
-    It is $\frac1N \sum_n J_n^\top C_n J_n$, with $J_n$ the Jacobian of the outputs of sample $n$ by the parameters and
-    $C_n$ the Hessian of its loss by its outputs.
+    It is $\frac1N \sum_n J_n^\top C_n J_n$, with $J_n$ the Jacobian of the outputs of sample $n$ with respect to the
+    parameters and $C_n$ the Hessian of its loss with respect to its outputs.
 
     !!! example
 
         ```python
         import jax.numpy as jnp
-        import plastax_diagnostics as pd
+        import plastax_diagnostics as diagnostics
 
         model = lambda params, inputs: jnp.tanh(inputs @ params)
         params = jnp.ones((3, 2))
         data = (jnp.ones((10, 3)), jnp.zeros(10, int))
-        operator = pd.ggn(model, "cross_entropy", params, data)
+        operator = diagnostics.ggn(model, "cross_entropy", params, data)
         operator.mv(jnp.ones((3, 2)))
         ```
 
     **Arguments:**
 
     - `model`: a pure function `(params, inputs) -> outputs`, of shape [samples, outputs]; each sample's outputs depend
-        on its own inputs only. [`plastax_diagnostics.apply_model`][] makes one from a plastax model.
+        on its own inputs only. Sequences and images may have outputs [samples, ..., outputs]: named losses are then
+        means over all positions. [`plastax_diagnostics.apply_model`][] makes such a function from a plastax model.
     - `loss`: `"cross_entropy"` (softmax of the outputs; targets are class indices or one-hot), `"squared_error"` (half
         the squared distance, added up over outputs), or a function `(outputs, targets) -> scalar` that is a mean over
-        samples, whose curvature then comes from automatic differentiation.
+        samples, whose curvature then comes from automatic differentiation. That it is a mean is checked on a few
+        samples, except for values inside a `jax.jit`.
     - `params`: a pytree of floating point arrays.
     - `data`: a pair `(inputs, targets)` with a leading axis of samples in every array.
     - `chunk`, `where`, `dtype`, `mesh`: as in [`plastax_diagnostics.hessian`][].

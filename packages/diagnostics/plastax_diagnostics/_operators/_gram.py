@@ -9,20 +9,22 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jaxtyping import PyTree
 
-from ._losses import LossLike, MeanLoss, SquaredError, StoredRoots
+from ._applicable import check_outputs
+from ._function import check_model
+from ._losses import LossLike, MeanLoss, OutputsAlone, StoredRoots
 from ._model import ModelOperator, model_operator
 from ._precision import precision
 from ._samples import as_samples
 
 
 class Gram(ModelOperator):
-    """B^T J J^T B on [samples, outputs]: see [`plastax_diagnostics.gram`][]."""
+    """B^T J J^T B on arrays of outputs: see [`plastax_diagnostics.gram`][]."""
 
     positive_semidefinite = True
 
     def in_structure(self):
         dtype = jax.tree.leaves(self.selection())[0].dtype
-        return jax.ShapeDtypeStruct((self.samples.size, self.outputs), dtype)
+        return jax.ShapeDtypeStruct((self.samples.size, *self.outputs), dtype)
 
     def product(self, vector):
         def pull(model, loss, params, data):
@@ -61,10 +63,10 @@ def gram(
 
         ```python
         import jax.numpy as jnp
-        import plastax_diagnostics as pd
+        import plastax_diagnostics as diagnostics
 
         model = lambda params, inputs: jnp.tanh(inputs @ params)
-        operator = pd.gram(model, jnp.ones((3, 2)), jnp.ones((10, 3)))
+        operator = diagnostics.gram(model, jnp.ones((3, 2)), jnp.ones((10, 3)))
         operator.mv(jnp.ones((10, 2)))
         ```
 
@@ -77,18 +79,20 @@ def gram(
 
     **Returns:**
 
-    An operator on arrays of shape [samples, outputs].
+    An operator on arrays of the shape of the outputs.
     """
     leaves = jax.tree.leaves(inputs)
     if not leaves or jnp.ndim(leaves[0]) == 0:
         raise ValueError("there is no data: `inputs` must be a pytree of arrays with a leading axis of samples")
-    # The curvature of squared error is the identity, whatever the targets; these only have the right shape.
+    check_model(model)
+    # The targets do not matter, but for their shape.
     some = jax.eval_shape(model, params, inputs) if leaves[0].shape[0] else jnp.zeros((0, 1))
+    check_outputs(some)
     targets = jnp.zeros((leaves[0].shape[0], *some.shape[1:]), bool)
     return model_operator(
         Gram,
         model,
-        SquaredError(),
+        OutputsAlone(),
         params,
         (inputs, targets),
         chunk=chunk,
@@ -111,7 +115,7 @@ def loss_weighted_gram(
     mesh: Mesh | None = None,
     reduction: str = "mean",
 ) -> Gram:
-    r"""$B^\top J J^\top B$, with $B B^\top$ the curvature of the loss by the outputs.
+    r"""$B^\top J J^\top B$, with $B B^\top$ the curvature of the loss with respect to the outputs.
 
     It has the eigenvalues of the generalised Gauss-Newton matrix $J^\top B B^\top J$, except for zeros, and governs how
     fast residuals shrink under gradient descent. For cross-entropy, $B = \mathrm{diag}(q)(I - q q^\top)$ with
@@ -121,11 +125,11 @@ def loss_weighted_gram(
 
         ```python
         import jax.numpy as jnp
-        import plastax_diagnostics as pd
+        import plastax_diagnostics as diagnostics
 
         model = lambda params, inputs: jnp.tanh(inputs @ params)
         data = (jnp.ones((10, 3)), jnp.zeros(10, int))
-        operator = pd.loss_weighted_gram(model, "cross_entropy", jnp.ones((3, 2)), data)
+        operator = diagnostics.loss_weighted_gram(model, "cross_entropy", jnp.ones((3, 2)), data)
         operator.mv(jnp.ones((10, 2)))
         ```
 
@@ -137,7 +141,7 @@ def loss_weighted_gram(
 
     **Returns:**
 
-    An operator on arrays of shape [samples, outputs].
+    An operator on arrays of the shape of the outputs.
     """
     return as_gram(
         model_operator(
@@ -166,7 +170,7 @@ def as_gram(operator: ModelOperator) -> Gram:
 
 
 def model_outputs(operator: ModelOperator) -> jax.Array:
-    """The outputs of an operator's model for all its samples, [samples, outputs]."""
+    """The outputs of an operator's model for all its samples."""
     with precision(operator.dtype, operator):
         return _outputs(operator)
 

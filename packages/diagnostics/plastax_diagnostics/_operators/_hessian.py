@@ -12,6 +12,7 @@ from plastax_kernels import mlp_hvp
 
 from ._base import CurvatureOperator, check_params
 from ._function import as_function
+from ._mean import check_mean
 from ._precision import cast_floats, precision, working_dtype
 from ._relu_products import compared_with_outputs, relu_multiplier, relu_network_of
 from ._samples import as_samples, replicate
@@ -72,7 +73,7 @@ def hessian(
 
         ```python
         import jax.numpy as jnp
-        import plastax_diagnostics as pd
+        import plastax_diagnostics as diagnostics
 
         def loss(params, data):
             inputs, targets = data
@@ -80,13 +81,15 @@ def hessian(
 
         params = {"w": jnp.ones(3)}
         data = (jnp.ones((10, 3)), jnp.zeros(10))
-        operator = pd.hessian(loss, params, data, chunk=4)
+        operator = diagnostics.hessian(loss, params, data, chunk=4)
         operator.mv({"w": jnp.ones(3)})
         ```
 
     **Arguments:**
 
-    - `loss`: a pure function `(params, data) -> scalar`, a mean over the samples of `data`.
+    - `loss`: a pure function `(params, data) -> scalar`, a mean over the samples of `data`. With `chunk` or `mesh` this
+        is checked on a few samples, and a loss that is not a mean is an error (values inside a `jax.jit` cannot be
+        checked). With neither, any scalar will do: the answer is the Hessian of the function as it is.
     - `params`: a pytree of floating point arrays.
     - `data`: a pytree of arrays that share a leading axis of samples.
     - `chunk`: how many samples are looked at together (on each device). Memory is that of one chunk; the answer is that
@@ -101,13 +104,19 @@ def hessian(
 
     An operator on (the selected part of) the parameters.
     """
+    if not callable(loss):
+        raise TypeError(
+            f"the first argument of hessian(loss, params, data) must be a function, got {type(loss).__name__}"
+        )
     check_params(params, where)
     dtype = working_dtype(params, dtype)
     with precision(dtype, params, data):
-        params = replicate(cast_floats(params, dtype), mesh)
-        samples = as_samples(cast_floats(data, dtype), chunk, mesh)
+        params, data = cast_floats(params, dtype), cast_floats(data, dtype)
+        samples = as_samples(data, chunk, mesh)
         loss = cast_floats(as_function(loss), dtype)
         value = jax.eval_shape(loss, params, samples.first())
         if getattr(value, "shape", None) != ():
             raise ValueError(f"the loss must be a scalar, the mean over samples, got {value}")
-        return Hessian(params=params, where=where, samples=samples, loss=loss)
+        if samples.divided and not (isinstance(loss, TaskLoss) and loss.loss.is_mean):
+            check_mean(loss, params, data, chunk, "`chunk` and `mesh` add up means over parts of the samples")
+        return Hessian(params=replicate(params, mesh), where=where, samples=samples, loss=loss)

@@ -8,22 +8,28 @@ import jax
 from jax.sharding import Mesh
 from jaxtyping import PyTree
 
+from ._applicable import check_forward_mode, check_outputs
 from ._base import CurvatureOperator, check_params
-from ._function import as_function
+from ._function import as_function, check_model
 from ._losses import LossLike, OutputLoss, as_loss
+from ._mean import check_mean
 from ._precision import cast_floats, precision, working_dtype
 from ._samples import as_samples, replicate
+from ._task_loss import TaskLoss
 
 
 REDUCTIONS = ("mean", "sum")
 
 
 class ModelOperator(CurvatureOperator):
-    """An operator made from a model, its inputs and a loss of its outputs. The samples are `(inputs, targets)`."""
+    """An operator made from a model, its inputs and a loss of its outputs. The samples are `(inputs, targets)`.
+
+    `outputs` is the shape of one sample's outputs.
+    """
 
     model: Callable
     loss: OutputLoss
-    outputs: int = eqx.field(static=True)
+    outputs: tuple[int, ...] = eqx.field(static=True)
     reduction: str = eqx.field(static=True)
 
     @property
@@ -35,6 +41,12 @@ class ModelOperator(CurvatureOperator):
         """The outputs as a function of the selected parameters, and where it is to be taken."""
         selection = params if self.where is None else self.where(params)
         return lambda selection: model(self.replaced(params, selection), inputs), selection
+
+
+def check_pair(data: PyTree) -> None:
+    """Raises unless data consists of inputs and targets."""
+    if not (isinstance(data, (tuple, list)) and len(data) == 2):
+        raise ValueError(f"`data` must be a pair (inputs, targets), got {type(data).__name__}")
 
 
 def model_operator(
@@ -53,25 +65,27 @@ def model_operator(
     """Checks what the user has given and makes an operator of that kind."""
     if reduction not in REDUCTIONS:
         raise ValueError(f"`reduction` must be one of {REDUCTIONS}, got {reduction!r}")
-    if not (isinstance(data, (tuple, list)) and len(data) == 2):
-        raise ValueError(f"`data` must be a pair (inputs, targets), got {type(data).__name__}")
+    check_model(model)
+    check_pair(data)
     check_params(params, where)
     dtype = working_dtype(params, dtype)
     with precision(dtype, params, data):
-        params = replicate(cast_floats(params, dtype), mesh)
-        samples = as_samples(cast_floats(tuple(data), dtype), chunk, mesh)
+        params, data = cast_floats(params, dtype), cast_floats(tuple(data), dtype)
+        samples = as_samples(data, chunk, mesh)
         model = cast_floats(as_function(model), dtype)
         output_loss: OutputLoss = cast_floats(as_loss(loss), dtype)
         outputs = jax.eval_shape(model, params, samples.first()[0])
-        if getattr(outputs, "ndim", None) != 2:
-            raise ValueError(f"the model must return outputs of shape [samples, outputs], got {outputs}")
+        check_outputs(outputs)
+        check_forward_mode(model, params, samples.first()[0])
         output_loss.check(outputs, samples.data[1])
+        if not output_loss.is_mean:
+            check_mean(TaskLoss(model, output_loss), params, data, chunk, "its curvature is taken sample by sample")
         return kind(
-            params=params,
+            params=replicate(params, mesh),
             where=where,
             samples=samples,
             model=model,
             loss=output_loss,
-            outputs=outputs.shape[1],
+            outputs=outputs.shape[1:],
             reduction=reduction,
         )

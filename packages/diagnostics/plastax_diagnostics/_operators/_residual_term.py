@@ -49,11 +49,11 @@ def residual_term(
 
         ```python
         import jax.numpy as jnp
-        import plastax_diagnostics as pd
+        import plastax_diagnostics as diagnostics
 
         model = lambda params, inputs: inputs @ params
         data = (jnp.ones((10, 3)), jnp.zeros((10, 2)))
-        operator = pd.residual_term(model, "squared_error", jnp.ones((3, 2)), data)
+        operator = diagnostics.residual_term(model, "squared_error", jnp.ones((3, 2)), data)
         operator.mv(jnp.ones((3, 2)))  # zero: the model is linear
         ```
 

@@ -24,6 +24,11 @@ class Samples(eqx.Module):
     def size(self) -> int:
         return jax.tree.leaves(self.data)[0].shape[0]
 
+    @property
+    def divided(self) -> bool:
+        """Whether sums over all samples are made from parts."""
+        return (self.chunk is not None and self.chunk < self.size) or (self.mesh is not None and self.mesh.size > 1)
+
     def first(self) -> PyTree:
         """Shapes and dtypes of the first chunk."""
         size = self.size if self.chunk is None else min(self.chunk, self.size)

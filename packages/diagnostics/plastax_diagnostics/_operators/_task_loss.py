@@ -5,7 +5,7 @@ from collections.abc import Callable
 import equinox as eqx
 from jaxtyping import Array, Float, PyTree
 
-from ._function import as_function
+from ._function import as_function, check_model
 from ._losses import LossLike, OutputLoss, as_loss
 
 
@@ -27,13 +27,13 @@ def task_loss(model: Callable, loss: LossLike) -> TaskLoss:
 
         ```python
         import jax.numpy as jnp
-        import plastax_diagnostics as pd
+        import plastax_diagnostics as diagnostics
 
         model = lambda params, inputs: inputs @ params
         data = (jnp.ones((10, 3)), jnp.zeros(10, int))
-        loss = pd.task_loss(model, "cross_entropy")
+        loss = diagnostics.task_loss(model, "cross_entropy")
         loss(jnp.zeros((3, 2)), data)  # log(2)
-        operator = pd.hessian(loss, jnp.zeros((3, 2)), data)
+        operator = diagnostics.hessian(loss, jnp.zeros((3, 2)), data)
         ```
 
     **Arguments:**
@@ -44,4 +44,5 @@ def task_loss(model: Callable, loss: LossLike) -> TaskLoss:
 
     A function from `(params, (inputs, targets))` to the mean loss.
     """
+    check_model(model)
     return TaskLoss(as_function(model), as_loss(loss))
