@@ -104,6 +104,19 @@ def test_a_run_that_was_stopped_ends_with_the_same_metrics(tmp_path, monkeypatch
     assert metrics(run(settings, console=QUIET)) == metrics(whole)
 
 
+def test_a_run_that_was_stopped_in_its_first_task_leaves_room_for_other_settings(tmp_path, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Programs, "evaluate", interrupt)
+        for _ in range(2):  # The second time in the folder that the first has left.
+            with pytest.raises(KeyboardInterrupt):
+                run(bits(tmp_path / "run", num_tasks=1), console=QUIET)
+    other = bits(tmp_path / "run", num_tasks=1, learning_rate=0.02)
+    assert len(read_stream(run(other, console=QUIET) / "metrics.jsonl")) == 2
+
+
 def test_a_run_goes_on_with_more_tasks_but_not_with_other_settings(tmp_path):
     whole = run(bits(tmp_path / "whole"), console=QUIET)
     run(bits(tmp_path / "part", num_tasks=1), console=QUIET)

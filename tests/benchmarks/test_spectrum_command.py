@@ -83,7 +83,7 @@ def test_members_of_a_sweep_are_chosen_by_name(tmp_path, report, capsys):
 def test_what_is_not_there_is_named(tmp_path, report):
     with pytest.raises(ValueError, match="no folder"):
         spectrum(tmp_path / "nowhere")
-    with pytest.raises(ValueError, match="is no run"):
+    with pytest.raises(ValueError, match="is not a run"):
         spectrum(tmp_path)
     run = write_run(tmp_path / "run", report)
     with pytest.raises(ValueError, match="no report of task 5: there are 1, 11, 21, 31"):

@@ -18,7 +18,6 @@ _OF_PROBLEMS = {
     "data_dir": (*_DIGITS, *_IMAGES),
     "subset": _DIGITS,
     "classes_per_task": _IMAGES,
-    "standardise": ("continual-imagenet",),
     "pixels": ("continual-imagenet",),
     "flipping_bits": ("slowly-changing-regression",),
     "input_bits": ("slowly-changing-regression",),

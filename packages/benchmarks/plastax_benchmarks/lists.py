@@ -58,7 +58,7 @@ def _notes(problem: str) -> dict[str, str]:
     """Notes on the paper's tables, for methods and for the problem's defaults."""
     found = {
         f"{method}, {setting}": note
-        for method in SWEEPS.get(problem, ())
+        for method in (METHODS if problem in SWEEPS else ())
         for setting, note in notes(problem, method).items()
     }
     return found | (notes(problem) if problem in DEFAULTS else {})

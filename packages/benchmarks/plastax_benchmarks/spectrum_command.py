@@ -28,18 +28,16 @@ def spectrum(
     """
     from rich.console import Console
 
-    from ._errors import UsageError, usage_errors
+    from ._errors import UsageError
     from .spectra.figure import draw_spectra
     from .spectra.reports import choose, find_reports, of_last_checkpoint, read_report
     from .spectra.table import as_table, legend
     from .training.progress import elapsed
 
-    choose, read_report = usage_errors()(choose), usage_errors()(read_report)
-    of_last_checkpoint = elapsed(Console(), "Curvature of the last checkpoint")(usage_errors()(of_last_checkpoint))
     if not run.is_dir():
         raise UsageError(f"there is no folder {run}")
     if not (run / "config.json").is_file():
-        raise UsageError(f"{run} is no run: a run is a folder with config.json, as `plastax run --out` makes them")
+        raise UsageError(f"{run} is not a run: a run is a folder with config.json, as `plastax run --out` makes them")
     console = Console()
     tell = partial(console.print, markup=False, highlight=False)
     numbers = [number - 1 for number in task]  # Files count from 0.
@@ -48,10 +46,11 @@ def spectrum(
         reports = {place: read_report(paths[place]) for place in choose(paths, numbers, seed, swept)}
         others = sorted({place.swept for place in paths} - {place.swept for place in reports})
         if others:
-            tell(f"This run is a sweep; others to look at with --swept: {', '.join(others)}")
+            tell(f"This run is a sweep; other members for --swept: {', '.join(others)}")
     else:
-        tell(f"{run} has no reports (it was run without --diagnose-every): its last checkpoint is looked at instead.")
-        reports = of_last_checkpoint(run, seed, swept, data_dir, tell)
+        tell(f"{run} has no reports (it was run without --diagnose-every): its last checkpoint is measured instead.")
+        with elapsed(console, "Curvature of the last checkpoint"):
+            reports = of_last_checkpoint(run, seed, swept, data_dir, tell)
         reports = {place: reports[place] for place in choose(reports, numbers, None, None)}
     out = run / "spectra.png" if out is None else out
     console.print(as_table(reports))

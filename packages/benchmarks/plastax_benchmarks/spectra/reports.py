@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 from plastax_diagnostics import PlasticityReport
 
+from .._errors import UsageError, usage_errors
+
 
 NAME = re.compile(
     r"task(?P<task>\d+)-seed(?P<seed>\d+)(?P<swept>.*)-(?P<when>start|end)-(?P<rows>train|held_out)\.json"
@@ -42,7 +44,7 @@ def read_report(path: Path) -> PlasticityReport:
     try:
         return PlasticityReport.from_json(path.read_text())
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise ValueError(
+        raise UsageError(
             f"{path} is not a plasticity report ({error}): delete it, or bring it back from a copy"
         ) from error
 
@@ -72,7 +74,7 @@ def _only(places: list[Place], name: str, wanted: Collection[Any]) -> list[Place
     for value in wanted:
         if value not in known:
             listed = ", ".join(str(each + first if first else each) for each in known)
-            raise ValueError(f"there is no report of {name} {value + first if first else value}: there are {listed}")
+            raise UsageError(f"there is no report of {name} {value + first if first else value}: there are {listed}")
     return [place for place in places if getattr(place, name) in wanted]
 
 
@@ -100,18 +102,20 @@ def of_last_checkpoint(
 
     config = _config(run)
     sweep = config.pop("sweep", {})
-    settings = Settings.from_json(config, data_dir=data_dir, out=run)
-    members = members_of(settings, sweep)
+    with usage_errors():
+        settings = Settings.from_json(config, data_dir=data_dir, out=run)
+        members = members_of(settings, sweep)
     names = {Place(0, each.seed, swept_name(each.strengths), "end", "train"): i for i, each in enumerate(members)}
     chosen = choose(names, [], seed, swept)[0]
     if not (run / "checkpoints").is_dir():
-        raise ValueError(f"{run} has neither reports nor checkpoints yet: wait for its first task to end")
-    problem, data = load_problem(settings)
+        raise UsageError(f"{run} has neither reports nor checkpoints yet: wait for its first task to end")
+    with usage_errors():
+        problem, data = load_problem(settings)
     trainer = Trainer(problem, settings)
     programs = Programs(trainer, data, members)
     found = read_checkpoint(run, jax.eval_shape(lambda: programs.init(0)))
     if found is None or found[0] == 0:
-        raise ValueError(f"{run} has neither reports nor a checkpoint after its first task: wait for that task to end")
+        raise UsageError(f"{run} has neither reports nor a checkpoint after its first task: wait for that task to end")
     done, learners = found
     which = names[chosen]
     learner, keys = jax.tree.map(lambda leaf: leaf[which], (learners, programs.members.keys))
@@ -138,9 +142,9 @@ def _config(run: Path) -> dict[str, Any]:
     try:
         config = json.loads((run / "config.json").read_text())
     except (OSError, ValueError) as error:
-        raise ValueError(f"{run / 'config.json'} cannot be read: {error}") from error
+        raise UsageError(f"{run / 'config.json'} cannot be read: {error}") from error
     if not isinstance(config, dict) or "problem" not in config:
-        raise ValueError(f"{run / 'config.json'} holds no settings of a run")
+        raise UsageError(f"{run / 'config.json'} holds no settings of a run")
     if "network" not in config:
-        raise ValueError(f"{run} is a run of {config['problem']}: spectra are for supervised problems")
+        raise UsageError(f"{run} is a run of {config['problem']}: spectra are for supervised problems")
     return config

@@ -87,7 +87,7 @@ def run(
             loop.save()
             console.print(
                 f"Stopped after {loop.done} of {settings.num_tasks} tasks, which are saved in {folder.path}: "
-                "the same command goes on from there."
+                "the same command resumes from there."
             )
             raise
         loop.name_failed()
@@ -115,13 +115,14 @@ class _Loop:
         if found is not None:
             self.done, self.learner = found
             self.saved = self.done
-            rows = read_stream(self.folder.path / "metrics.jsonl")
-            self.failed = _failed_in(rows, len(self.members))
-            self.console.print(f"Going on after {self.done} tasks from {self.folder.path}.")
+            metrics = self.folder.path / "metrics.jsonl"
+            self.failed = _failed_in(read_stream(metrics), len(self.members)) if metrics.exists() else {}
+            if self.done < self.settings.num_tasks:
+                self.console.print(f"Resuming {self.folder.path} after {self.done} tasks.")
 
     def save(self) -> None:
-        """Saves the learner as it is between two tasks."""
-        if self.saved != self.done:
+        """Saves the learner as it is between two tasks. Before the first there is nothing that is worth it."""
+        if self.done and self.saved != self.done:
             self.folder.save(self.done, self.learner)
             self.saved = self.done
 
