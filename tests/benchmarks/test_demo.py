@@ -49,6 +49,22 @@ def test_one_seed_has_no_spread():
     assert demo.table(summary).row_count == 2
 
 
+def test_seeds_that_diverged_are_left_out(tmp_path):
+    row = {"online_accuracy": 0.5, "dead_fraction": 0.0, "effective_rank": {"dense1": 3.0, "dense2": 5.0}}
+    rows = [{"task": task, "seed": 0, **row} for task in range(2)]
+    rows += [{"task": 0, "seed": 1, **row}, {"task": 1, "seed": 1, "failed": True, **dict.fromkeys(row)}]
+    lines = [{"task": 1, "seed": 0, "epsilon_rank": 7}]
+    for name, stream in {"metrics": rows, "diagnostics": lines}.items():
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(each) + "\n" for each in stream))
+    curves = demo.read_curves(tmp_path)
+    assert {name: values.tolist() for name, values in curves.items()} == {
+        "online_accuracy": [[0.5], [0.5]],
+        "dead_fraction": [[0.0], [0.0]],
+        "effective_rank": [[4.0], [4.0]],
+        "epsilon_rank": [[7]],
+    }
+
+
 def test_the_whole_demo_at_a_small_scale(tmp_path, monkeypatch):
     small = {"train_size": 300, "test_size": 60, "width": 12, "epsilon_rank_rows": 20}
     monkeypatch.setattr(demo, "METHODS", ("bp", "l2_er"))

@@ -57,13 +57,13 @@ def run_demo(out: Path, tasks: int = 40, seeds: int = 3) -> dict[str, Any]:
 
 
 def read_curves(folder: Path) -> Curves:
-    """The numbers of a run."""
+    """The numbers of a run, without seeds that have diverged."""
     rows, lines = read_stream(folder / "metrics.jsonl"), read_stream(folder / "diagnostics.jsonl")
-    seeds = sorted({row["seed"] for row in rows})
+    seeds = sorted({row["seed"] for row in rows} - {row["seed"] for row in rows if row.get("failed")})
 
     def by_task(rows, value):
         tasks = sorted({row["task"] for row in rows})
-        found = {(row["task"], row["seed"]): value(row) for row in rows}
+        found = {(row["task"], row["seed"]): value(row) for row in rows if row["seed"] in seeds}
         return np.array([[found[task, seed] for seed in seeds] for task in tasks])
 
     return {
