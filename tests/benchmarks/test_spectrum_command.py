@@ -70,6 +70,13 @@ def test_reports_are_shown_in_a_figure_and_a_table(tmp_path, report, capsys):
     assert " 11 " in shown
 
 
+def test_reports_without_a_gram_matrix_are_shown_too(tmp_path, report, capsys):
+    run = write_run(tmp_path / "run", dataclasses.replace(report, gram=None, residual=None, condition=None), (0,), (0,))
+    spectrum(run)
+    assert is_png(run / "spectra.png")
+    assert capsys.readouterr().out.count("n/a") == 2 * 4
+
+
 def test_members_of_a_sweep_are_chosen_by_name(tmp_path, report, capsys):
     run = write_run(tmp_path / "run", report, (0,), (0,), ("-weight_decay-0.001", "-weight_decay-1e-05"))
     spectrum(run)

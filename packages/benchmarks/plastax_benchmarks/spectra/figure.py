@@ -85,16 +85,21 @@ def panels(places: Collection[Place]) -> list[list[Panel]]:
 
 
 def _draw_panel(axis, panel: Panel, reports: Reports, scale: float) -> None:
-    of_kind = [KINDS[panel.kind](report) for report in reports.values()]
-    low, high = min(each.smallest for each in of_kind), max(each.largest for each in of_kind)
-    shown = [place for place in reports if (place.task, place.when) == (panel.task, panel.when)]
+    axis.set_title(f"task {panel.task + 1}, {panel.when}: {panel.kind}")
+    # A loss or a model may have no Gauss-Newton matrix.
+    of_kind = {place: summary for place in reports if (summary := KINDS[panel.kind](reports[place])) is not None}
+    if not of_kind:
+        axis.text(0.5, 0.5, "not applicable", ha="center", va="center", transform=axis.transAxes)
+        return
+    low, high = min(each.smallest for each in of_kind.values()), max(each.largest for each in of_kind.values())
+    shown = [place for place in of_kind if (place.task, place.when) == (panel.task, panel.when)]
     for place in sorted(shown, key=lambda place: place.rows != "train"):
-        _draw(axis, place, KINDS[panel.kind](reports[place]), scale)
+        _draw(axis, place, of_kind[place], scale)
         axis.axvline(reports[place].eps, color="0.3", linestyle=":", linewidth=1)
         if panel.kind == "Hessian":
             axis.axvline(-reports[place].eps, color="0.3", linestyle=":", linewidth=1)
     axis.set_xscale("asinh", linear_width=scale)
-    axis.set(yscale="log", ylim=(FLOOR, 3e3), title=f"task {panel.task + 1}, {panel.when}: {panel.kind}")
+    axis.set(yscale="log", ylim=(FLOOR, 3e3))
     axis.set_xlim(scale * np.sinh(np.arcsinh(low / scale) - 1), scale * np.sinh(np.arcsinh(high / scale) + 1))
     axis.set_xticks(*_ticks(low, high, scale))
     axis.tick_params(labelsize=8)

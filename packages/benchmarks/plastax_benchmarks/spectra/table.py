@@ -23,9 +23,9 @@ def as_table(reports: Reports) -> Table:
             place.when,
             place.rows.replace("_", " "),
             count(report.hessian),
-            count(report.gram),
+            "n/a" if report.gram is None else count(report.gram),
             f"{report.hessian.largest:.3g}",
-            f"{report.residual.predicted.value:.3f}",
+            "n/a" if report.residual is None else f"{report.residual.predicted.value:.3f}",
             report.verdict,
         )
     return table
@@ -38,7 +38,7 @@ def legend(reports: Reports) -> str:
     samples = max(report.samples for report in reports.values())
     return (
         f"Ranks: eigenvalues above eps = {' or '.join(thresholds)}, which are learnt within the steps of the task; "
-        f"with [lower, upper] where they are no exact counts. On up to {samples} rows, {first.parameters} parameters. "
+        f"with [lower, upper] where they are not exact counts. On up to {samples} rows, {first.parameters} parameters. "
         "Largest: eigenvalue of the Hessian. "
         f"Left: the share of its squared residual that the quadratic model of {first.loss.replace('_', '-')} keeps "
         "after these steps."

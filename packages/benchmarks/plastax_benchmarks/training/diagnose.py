@@ -107,7 +107,7 @@ def epsilon_rank_at(
     **Arguments:**
 
     - `trainer`, `learner`, `keys`, `data`, `number`: as in `diagnose`.
-    - `rows`: at most so many, and rows x outputs at most 3000.
+    - `rows`: the most rows to use, and rows x outputs at most 3000.
     - `eps`: threshold; by default that of `diagnose`.
     - `strengths`: as in `diagnose`.
 
@@ -182,8 +182,8 @@ def _gram_numbers(
 
 def _report_numbers(report: pd.PlasticityReport) -> dict[str, Any]:
     """What of a report is short enough for a line."""
-    rank, predicted, units = report.hessian.epsilon_rank, report.residual.predicted, sum(x.units for x in report.layers)
-    nodes, weights = np.asarray(report.hessian.nodes), np.asarray(report.hessian.weights)
+    rank, residual, units = report.hessian.epsilon_rank, report.residual, sum(x.units for x in report.layers)
+    predicted = math.inf if residual is None else residual.predicted.value
     return {
         "samples": report.samples,
         "loss": report.loss_value,
@@ -193,12 +193,11 @@ def _report_numbers(report: pd.PlasticityReport) -> dict[str, Any]:
         "hessian_size": report.hessian.size,
         "hessian_largest": report.hessian.largest,
         "hessian_smallest": report.hessian.smallest,
-        # Below -eps: next to zero, the sign of a node of the quadrature means nothing.
-        "hessian_negative_share": float(sum(weights[nodes < -report.eps])),
+        "hessian_negative_share": report.hessian.negative_share.value,
         "verdict": report.verdict,
-        # Infinite where steps overshoot, which JSON cannot hold.
-        "predicted_residual": predicted.value if math.isfinite(predicted.value) else None,
-        "fast_fraction": report.residual.fast_fraction.value,
+        # Infinite where steps overshoot, which JSON cannot hold. Where a class has probability 0 there is no residual.
+        "predicted_residual": predicted if math.isfinite(predicted) else None,
+        "fast_fraction": None if residual is None else residual.fast_fraction.value,
         "dead_fraction": sum(x.dead * x.units for x in report.layers) / units,
     }
 
@@ -212,7 +211,7 @@ _CHUNKS = {"convnet": 100, "resnet18": 50}
 
 
 def _effort(trainer: Trainer) -> pd.ReportSettings:
-    """How much work a report may be: products with convolutions are dear, so that their brackets are wider.
+    """How much work a report may be: products with convolutions are expensive, so their brackets are wider.
 
     On CPU a ResNet-18 takes hours for 2000 rows, since one product takes minutes: lower `diagnose_size` there.
     """
