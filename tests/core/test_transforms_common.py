@@ -585,6 +585,17 @@ def test_gradients_that_are_none_stay_none():
         assert updates["dense1"]["kernel"].shape == params["dense1"]["kernel"].shape
 
 
+def test_parameters_that_are_none_stay_none():
+    """As in an Equinox layer without a bias."""
+    params = make_params(KEY) | {"none": None}
+    for name, case in CASES.items():
+        transform = case.make()
+        state = transform.init(params)
+        for _ in range(2):  # Some act at every second step.
+            updates, state = transform.update(gradients_of(params), state, params, **extra_args(params))
+        assert jax.tree.structure(updates) == jax.tree.structure(params), name
+
+
 def test_all_on_four_devices():
     # In a process of its own: the number of devices cannot be changed later.
     script = Path(__file__).with_name("transforms_on_devices.py")

@@ -147,7 +147,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 _EXTRAS = {"brax": "rl", "mujoco": "rl", "tensorflow_datasets": "tfds"} | dict.fromkeys(
-    ("matplotlib", "mlxtend", "orbax", "rich", "scipy", "threadpoolctl", "tyro"), "benchmarks"
+    ("matplotlib", "mlxtend", "orbax", "rich", "threadpoolctl", "tyro"), "benchmarks"
 )
 """Where packages come from that a light installation lacks."""
 

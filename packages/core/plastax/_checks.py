@@ -8,7 +8,6 @@ import jax
 import jax.core
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PRNGKeyArray
 
 
 def check_range(name: str, value: Any, low: float, high: float = math.inf, *, high_open: bool = False) -> None:
@@ -36,14 +35,6 @@ def check_interval(name: str, value: Any) -> None:
     largest = np.iinfo(np.int32).max
     if operator.index(value) > largest:
         raise ValueError(f"{name} must be a whole number from 1 to {largest}, got {value!r}")
-
-
-def check_key(key: Any) -> PRNGKeyArray:
-    """A copy of the key for a state, so that a training loop may donate it; raises unless it is one single key."""
-    is_typed = isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
-    if not isinstance(key, jax.Array) or key.shape != (() if is_typed else (2,)):
-        raise TypeError(f"`key` must be a single jax.random.key, got {key!r}: vmap over keys for several seeds")
-    return jnp.copy(key)
 
 
 def check_callable(name: str, value: Any) -> None:

@@ -111,6 +111,8 @@ def effective_rank_step(
         rate = value_at(learning_rate, updates_before)
 
         def scaled(update, gradient):
+            if gradient is None:
+                return None
             # A parameter without an update is frozen: it must not move on the way either.
             return jnp.zeros_like(gradient) if update is None else -jnp.asarray(rate, gradient.dtype) * gradient
 

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, Int, PyTree
 
 import plastax
 from plastax_kernels import reference
+from plastax_kernels._decomposition import decomposition
 from plastax_kernels.reference import at_least_float32
 
 
@@ -227,12 +228,14 @@ def _in_own_precision(matrix):
     return _from_gram(matrix.astype(at_least_float32(matrix.dtype)))
 
 
+@decomposition
+def _eigenvalues(matrices):
+    return jax.lax.linalg.eigh(matrices, symmetrize_input=False)[1]
+
+
 def _from_gram(matrix):
     largest = jnp.max(jnp.abs(matrix), axis=(-2, -1), keepdims=True)
     scale = jnp.where(largest == 0, 1, largest)
     squares = reference.gram(matrix / scale)
-    # One matrix at a time: batched eigendecompositions side by side in one program can hang jaxlib on CPU.
-    flat = squares.reshape(-1, *squares.shape[-2:])
-    eigenvalues = jax.lax.map(lambda one: jax.lax.linalg.eigh(one, symmetrize_input=False)[1], flat)
-    values = jnp.sqrt(jnp.maximum(eigenvalues, 0)).reshape(squares.shape[:-1])
+    values = jnp.sqrt(jnp.maximum(_eigenvalues(squares), 0))
     return values[..., ::-1] * scale[..., 0]

@@ -3,7 +3,7 @@
 import numpy as np
 
 
-def numpy_effective_rank(features, *, cut: float = 1e-7, of: str = "features") -> tuple[float, np.ndarray]:
+def numpy_effective_rank(features, *, cut: float = 1e-6, of: str = "features") -> tuple[float, np.ndarray]:
     """Value and gradient from numpy's singular value decomposition, with plastax's cut."""
     features = np.asarray(features, np.float64)
     u, s, vt = np.linalg.svd(features, full_matrices=False)

@@ -30,9 +30,9 @@ def main(arguments: list[str] | None = None) -> None:
             f"No peaks are known for {device.device_kind!r}: "
             "give --peak-gflops and --peak-gigabytes for shares of the roofline."
         )
-    from .._threads import single_threaded_lapack  # Not at the top either: it loads scipy.
+    from plastax_kernels import set_lapack_threads
 
-    single_threaded_lapack()
+    set_lapack_threads(1)
     results = run(tuple(options.operations), triton, peak, options.probes, options.seconds, options.repeats)
     if options.json:
         report = {

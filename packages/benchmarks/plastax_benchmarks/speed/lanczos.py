@@ -52,7 +52,7 @@ def matfree_lanczos(params, data, order):
     try:
         import matfree.decomp
     except ImportError as error:
-        raise SystemExit("this comparison needs matfree: pip install 'plastax[dev]'") from error
+        raise SystemExit("this comparison needs matfree: pip install 'plastax[benchmarks]'") from error
 
     _, unravel = ravel_pytree(params)
     decompose = matfree.decomp.tridiag_sym(order, reortho="full", materialize=False)
