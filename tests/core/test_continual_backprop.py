@@ -1,5 +1,7 @@
 """Continual backprop against a plain transcription of Dohare's rule, and what must hold when a unit is replaced."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -208,7 +210,9 @@ def test_the_output_stays_when_a_useless_or_constant_unit_goes(kind):
         assert np.abs(apply({**after, "b2": params["b2"]}, x)[0] - output).max() > 1e-5
 
 
-def test_all_other_entries_get_exactly_the_inner_update():
+def test_all_other_entries_get_the_inner_update():
+    # Two programs, which may round differently: by a few units in the last place.
+    close = partial(np.testing.assert_allclose, rtol=1e-6)
     params, (x, y) = make_params(), make_data(1)
     grads, features = jax.grad(loss, has_aux=True)(params, x[0], y[0])
     inner = plastax.adam(0.123)
@@ -219,11 +223,11 @@ def test_all_other_entries_get_exactly_the_inner_update():
     updates, state = jax.jit(optimizer.update)(grads, optimizer.init(params), params, features=features)
     stay = np.asarray(state.layers[0].age > 0)
     assert stay.sum() == 7
-    np.testing.assert_array_equal(updates["w1"][:, stay], expected["w1"][:, stay])
-    np.testing.assert_array_equal(updates["b1"][stay], expected["b1"][stay])
-    np.testing.assert_array_equal(updates["w2"][stay], expected["w2"][stay])
+    close(updates["w1"][:, stay], expected["w1"][:, stay])
+    close(updates["b1"][stay], expected["b1"][stay])
+    close(updates["w2"][stay], expected["w2"][stay])
     for name in ("w3", "b3"):
-        np.testing.assert_array_equal(updates[name], expected[name])
+        close(updates[name], expected[name])
 
 
 def test_vmap_over_seeds_equals_a_loop():
