@@ -17,7 +17,7 @@ MODULES = {
     "": ["plastax", "plastax.models", "plastax_diagnostics", "plastax_kernels"],
     "benchmarks": ["plastax_benchmarks.demo", "plastax_benchmarks.report", "matplotlib.pyplot"],
     "rl": ["plastax_benchmarks.rl.ant", "plastax_benchmarks.rl.play", "brax.envs"],
-    "gpu": ["jax_triton", "plastax_benchmarks._threads", "plastax_benchmarks.speed.cases"],
+    "gpu": ["jax_triton", "plastax_benchmarks.speed.cases", "plastax_benchmarks.speed.kernels"],
 }
 """For each extra, modules that have to be importable. The empty name is the core."""
 

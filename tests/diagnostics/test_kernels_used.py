@@ -221,7 +221,7 @@ OTHERS = {
     "shared layer": (shared, SQUARE),
     "residual": (residual, SQUARE),
     "rounded": (rounded, SQUARE),
-    "float16": (plain, jax.tree.map(lambda leaf: leaf.astype(jnp.float16), SQUARE)),
+    "float16": (plain, jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf, np.float16)), SQUARE)),
     "two inputs": (lambda p, x: plain(p, x["a"] + x["b"]), SQUARE),
 }
 
