@@ -149,7 +149,8 @@ class Lines(Progress):
             return []
         speed = (task.completed - self._begin[1]) / max(time.monotonic() - self._begin[0], 1e-9)
         left = timedelta(seconds=round((task.remaining or 0) / speed))
-        return [f"{self._per_step * speed:.3g} {self._unit}/s", f"{left} left"]
+        rate = self._per_step * speed
+        return [f"{rate:{',.0f' if rate >= 100 else '.3g'}} {self._unit}/s", f"{left} left"]
 
 
 class _TaskBar(Progress):
