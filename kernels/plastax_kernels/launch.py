@@ -147,7 +147,7 @@ def dense_relu_tangents_backward(
     activation: Activation,
     capability: int,
 ) -> DenseGradients:
-    """The backward pass: two launches, so that XLA drops the one whose results nobody reads."""
+    """The backward pass: two launches, so that XLA drops the one whose results are not used."""
     *batch, probes, width, units = kernel_tangents.shape
     samples = inputs.shape[-2]
     sizes = (samples, width, units, probes)

@@ -34,5 +34,5 @@ def read_digits(selection: Selection) -> Images:
     images, labels = _all_digits()
     train = chosen(labels[:-HELD_OUT], selection.classes, selection.per_class)
     test = len(labels) - HELD_OUT + chosen(labels[-HELD_OUT:], selection.classes, None)
-    # Indexing by rows copies, so nobody can change what is kept here.
+    # Indexing by rows copies, so callers cannot change what is kept here.
     return images_of("digits", SOURCE, Split(images[train], labels[train]), Split(images[test], labels[test]))

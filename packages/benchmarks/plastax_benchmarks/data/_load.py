@@ -34,8 +34,8 @@ def load(
     - `name`: `digits` (embedded, no download), `mnist`, `cifar100` or `imagenet32`.
     - `data_dir`: the folder with data; if not given the environment variable PLASTAX_DATA_DIR, or
         `~/.cache/plastax/data`.
-    - `classes`: take only the first so many classes.
-    - `per_class`: take at most so many training images per class. All of `imagenet_resized/32x32` takes 4 GB; with a
+    - `classes`: the number of classes to take, from the first.
+    - `per_class`: the largest number of training images per class. All of `imagenet_resized/32x32` takes 4 GB; with a
         limit only what is taken is decoded and held.
     - `test_per_class`: how many images per class are held out where the source has no held-out images of its own
         (folders of classes, and `imagenet_resized` of which only the training split is used): the last ones.

@@ -77,7 +77,7 @@ def _quiet_retries() -> Iterator[None]:
 
 
 def _check_network(name: str, place: Path) -> None:
-    """Say at once that there is no network, where TensorFlow Datasets would go on trying for minutes."""
+    """Report a missing network at once; TensorFlow Datasets would retry for minutes."""
     if urllib.request.getproxies():
         return  # Behind a proxy, names need not resolve here.
     try:

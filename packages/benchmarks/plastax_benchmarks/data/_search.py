@@ -1,4 +1,4 @@
-"""Where data is looked for, in which order, and what to do if it is nowhere."""
+"""Where data is searched for, in which order, and what to do if it is not found."""
 
 import os
 from pathlib import Path
@@ -24,7 +24,7 @@ def folder(data_dir: str | Path | None) -> Path:
 
 
 def check_name(name: str) -> None:
-    """Refuse a name that is no data set."""
+    """Refuse an unknown data set name."""
     if name not in KINDS:
         raise ValueError(f"there is no data set {name!r}: choose one of {', '.join(NAMES)}")
 
