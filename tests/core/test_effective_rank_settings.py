@@ -9,7 +9,7 @@ import optax
 import pytest
 
 import plastax
-from plastax._window import EffectiveRankState
+from plastax._transforms.minibatch_window import EffectiveRankState
 
 
 PARAMS = {"kernel": jax.random.normal(jax.random.key(0), (4, 5)), "bias": jnp.full(5, 0.1)}

@@ -11,7 +11,7 @@ import optax
 import pytest
 
 import plastax
-from plastax._hyperparameters import check_hyperparameter, injectable, value_at
+from plastax._transforms.hyperparameters import check_hyperparameter, injectable, value_at
 
 
 @injectable("strength", "rate")

@@ -11,7 +11,7 @@ from models_support import quick_jit, quick_key, random_batch, random_model
 
 from plastax import select_layers
 from plastax.models import MLP, ActorCritic, ConvNet, GatedLinear, ResNet18
-from plastax.models._model import check_batch
+from plastax.models.base import check_batch
 
 
 CONV = {"channels": (3, 4), "kernel_sizes": (3, 3), "dense": (5, 6)}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from models_support import quick_jit, random_batch
 
-from plastax.models._convolution import convolve, max_pool
+from plastax.models.convolution import convolve, max_pool
 
 
 # batch, height, width, in, out, kernel, stride, padding

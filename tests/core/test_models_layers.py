@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from models_support import quick_jit, quick_key, random_batch
 
-from plastax.models._layers import BatchNorm, BatchNormState, Dense, Hidden, LayerNorm
+from plastax.models.nn import BatchNorm, BatchNormState, Dense, Hidden, LayerNorm
 
 
 def _with_affine(norm, seed):

@@ -11,7 +11,7 @@ import pytest
 from flax import nnx
 
 import plastax
-from plastax._kernels_in import role_by_shape_and_name
+from plastax._transforms.parameter_roles import role_by_shape_and_name
 
 
 KEY = jax.random.key(3)

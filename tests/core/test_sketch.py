@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import plastax
-from plastax import _sketch
+from plastax._effective_rank import sketch as _sketch
 from plastax_benchmarks.speed._numpy_rank import numpy_effective_rank
 
 

@@ -9,8 +9,8 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from plastax_kernels._decomposition import decomposition
 from plastax_kernels._sharding import gathered
 
-from ._checks import check_count
-from ._effective_rank import effective_rank
+from .._checks import check_count
+from .rank import effective_rank
 
 
 def sketched_effective_rank(

@@ -5,11 +5,11 @@ from typing import SupportsIndex
 import jax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from .._units import Units
-from ._activations import features_per_unit
-from ._layers import Dense, Hidden, Initializer
-from ._model import Model, as_size, check_batch
-from ._resettable import resettable_chain
+from .._units.description import Units
+from .activations import features_per_unit
+from .base import Model, as_size, check_batch
+from .nn import Dense, Hidden, Initializer
+from .units import resettable_chain
 
 
 class MLP(Model):

@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from ._hyperparameters import Hyperparameter, check_hyperparameter, injectable, value_at
-from ._kernels_in import RoleOf, as_matrix, check_output_axis, kernel_at, like_kernel, role_by_shape_and_name
-from ._schedules import Count, init_count, next_count
-from ._transformation import add_scaled, transformation
+from .hyperparameters import Hyperparameter, check_hyperparameter, injectable, value_at
+from .make import add_scaled, transformation
+from .parameter_roles import RoleOf, as_matrix, check_output_axis, kernel_at, like_kernel, role_by_shape_and_name
+from .schedules import Count, init_count, next_count
 
 
 class ParsevalState(NamedTuple):

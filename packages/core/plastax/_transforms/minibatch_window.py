@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from plastax_kernels._sharding import gathered, varying_axes, varying_over
 
-from ._checks import check_count
+from .._checks import check_count
 
 
 class EffectiveRankState(NamedTuple):

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from .._units import Units
-from ._model import Model, as_size, check_batch
+from .._units.description import Units
+from .base import Model, as_size, check_batch
 
 
 class GatedLinearState(NamedTuple):

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import PyTree
 
-from ._checks import check_params
+from .._checks import check_params
 
 
 def transformation(

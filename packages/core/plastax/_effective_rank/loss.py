@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import jax
 from jaxtyping import Array, Bool, Float, PyTree
 
-from ._effective_rank import effective_rank, effective_rank_loss
+from .rank import effective_rank, effective_rank_loss
 
 
 Features = Callable[..., PyTree[Float[Array, "samples width"]]]

@@ -8,14 +8,14 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int
 
-from ._branch import every
-from ._checks import check_count
-from ._hyperparameters import Hyperparameter, check_hyperparameter, injectable, value_at
-from ._keys import KeyData, RandomKey, as_key, key_data
-from ._locate_units import check_units, locate_units, read_features
-from ._reset_units import Init, check_optimizer, draw_units, no_units, place_units
-from ._typing import Scalar
-from ._units import Units
+from .._branch import every
+from .._checks import check_count
+from .._transforms.hyperparameters import Hyperparameter, check_hyperparameter, injectable, value_at
+from .._transforms.keys import KeyData, RandomKey, as_key, key_data
+from .._types import Scalar
+from .description import Units
+from .locate import check_units, locate_units, read_features
+from .replace import Init, check_optimizer, draw_units, no_units, place_units
 
 
 class RedoState(NamedTuple):

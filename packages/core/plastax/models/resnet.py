@@ -8,11 +8,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from .._units import Units
-from ._convolution import Algorithm, check_algorithm
-from ._layers import BatchNorm, BatchNormState, Conv, Dense, Hidden
-from ._model import Model, as_size, as_sizes, check_batch
-from ._resettable import resettable, resettable_chain
+from .._units.description import Units
+from .base import Model, as_size, as_sizes, check_batch
+from .convolution import Algorithm, check_algorithm
+from .nn import BatchNorm, BatchNormState, Conv, Dense, Hidden
+from .units import resettable, resettable_chain
 
 
 ResNetState = dict[str, Any]
@@ -55,6 +55,7 @@ class NormedConv(eqx.Module):
     def __call__(
         self, x: Float[Array, "batch height width in"], state: BatchNormState, *, train: bool
     ) -> tuple[Float[Array, "batch new_height new_width out"], BatchNormState]:
+        """The normalized images, and the running statistics after this batch."""
         return self.norm(self.layer(x), state, train=train)
 
 
@@ -75,6 +76,7 @@ class Block(eqx.Module):
             self.skip = NormedConv(in_channels, out_channels, 1, stride=stride, algorithm=algorithm, key=skip_key)
 
     def init_state(self) -> dict[str, BatchNormState]:
+        """Running means of 0 and variances of 1, for each convolution."""
         convs = {"inner": self.inner, "outer": self.outer, "skip": self.skip}
         return {name: conv.norm.init_state() for name, conv in convs.items() if conv is not None}
 
@@ -85,6 +87,7 @@ class Block(eqx.Module):
         Float[Array, "batch new_height new_width out"],
         dict[str, BatchNormState],
     ]:
+        """The features of the block, those between its two convolutions, and the running statistics."""
         new = {}
         h, new["inner"] = self.inner(x, state["inner"], train=train)
         inside = jax.nn.relu(h)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, DTypeLike, PRNGKeyArray, PyTree
 
 from .._checks import check_count
-from .._units import Units
+from .._units.description import Units
 
 
 class Model(eqx.Module):

@@ -13,9 +13,9 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, PyTree
 
-from ._checks import check_params
-from ._numerics import apply_update
-from ._units import Units, Where
+from .._checks import check_params
+from .._numerics import apply_update
+from .description import Units, Where
 
 
 class Place(NamedTuple):

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from ._locate_units import Layer, by_unit
-from ._numerics import apply_update, wider
+from .._numerics import apply_update, wider
+from .locate import Layer, by_unit
 
 
 Init = Callable[..., Array]

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ._activations import ACTIVATIONS
-from ._convolution import Algorithm, Padding, convolve
+from .activations import ACTIVATIONS
+from .convolution import Algorithm, Padding, convolve
 
 
 Initializer = Callable[..., Array]
@@ -30,6 +30,7 @@ class Dense(eqx.Module):
         self.bias = jnp.zeros(out_size)
 
     def __call__(self, x: Float[Array, "batch in"]) -> Float[Array, "batch out"]:
+        """The outputs for a batch."""
         return x @ self.kernel + self.bias
 
 
@@ -64,6 +65,7 @@ class Conv(eqx.Module):
         self.algorithm = algorithm
 
     def __call__(self, x: Float[Array, "batch height width in"]) -> Float[Array, "batch new_height new_width out"]:
+        """The images after the convolution."""
         y = convolve(x, self.kernel, stride=self.stride, padding=self.padding, algorithm=self.algorithm)
         return y + self.bias
 
@@ -81,6 +83,7 @@ class LayerNorm(eqx.Module):
         self.epsilon = epsilon
 
     def __call__(self, x: Float[Array, "*batch units"]) -> Float[Array, "*batch units"]:
+        """The normalized features, in their own dtype."""
         wide = _widen(x)
         mean = jnp.mean(wide, axis=-1, keepdims=True)
         variance = jnp.var(wide, axis=-1, keepdims=True)
@@ -121,6 +124,7 @@ class BatchNorm(eqx.Module):
     def __call__(
         self, x: Float[Array, "*batch units"], state: BatchNormState, *, train: bool
     ) -> tuple[Float[Array, "*batch units"], BatchNormState]:
+        """The normalized features, and the running statistics after this batch."""
         if train:
             wide = _widen(x)
             axes = tuple(range(x.ndim - 1))
@@ -147,6 +151,7 @@ class Hidden(eqx.Module):
         self.activation = activation
 
     def __call__(self, x: Float[Array, "batch ... in"]) -> Float[Array, "batch ... features"]:
+        """The features after the activation."""
         x = self.layer(x)
         if self.norm is not None:
             x = self.norm(x)

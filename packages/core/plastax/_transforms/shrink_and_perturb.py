@@ -7,12 +7,12 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Int
 
-from ._branch import every as every_steps
-from ._checks import check_count
-from ._hyperparameters import Hyperparameter, check_hyperparameter, injectable, value_at
-from ._keys import KeyData, RandomKey, as_key, key_data
-from ._numerics import apply_update
-from ._transformation import add_scaled, transformation
+from .._branch import every as every_steps
+from .._checks import check_count
+from .._numerics import apply_update
+from .hyperparameters import Hyperparameter, check_hyperparameter, injectable, value_at
+from .keys import KeyData, RandomKey, as_key, key_data
+from .make import add_scaled, transformation
 
 
 class ShrinkAndPerturbState(NamedTuple):

@@ -8,13 +8,13 @@ import optax
 
 from plastax_kernels._sharding import varying_axes, varying_over
 
-from ._checks import check_count, check_range
-from ._effective_rank import effective_rank
-from ._er_gradient import Features, Layers
-from ._hyperparameters import Hyperparameter, check_hyperparameter, injectable, value_at
-from ._transformation import add_scaled
-from ._typing import Scalar
-from ._windowed import windowed
+from .._checks import check_count, check_range
+from .._effective_rank.loss import Features, Layers
+from .._effective_rank.rank import effective_rank
+from .._types import Scalar
+from .hyperparameters import Hyperparameter, check_hyperparameter, injectable, value_at
+from .make import add_scaled
+from .windowed import windowed
 
 
 # The least size of a parameter, as a root mean square, that a relative step is measured against: as in Adafactor, so

@@ -7,12 +7,12 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from .._units import Units
-from ._activations import features_per_unit
-from ._convolution import Algorithm, check_algorithm, max_pool
-from ._layers import Conv, Dense, Hidden
-from ._model import Model, as_size, as_sizes, check_batch
-from ._resettable import resettable_chain
+from .._units.description import Units
+from .activations import features_per_unit
+from .base import Model, as_size, as_sizes, check_batch
+from .convolution import Algorithm, check_algorithm, max_pool
+from .nn import Conv, Dense, Hidden
+from .units import resettable_chain
 
 
 class ConvNet(Model):

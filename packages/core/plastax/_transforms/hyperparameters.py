@@ -9,8 +9,8 @@ from typing import Any, TypeVar, cast
 
 import optax
 
-from ._checks import check_range
-from ._typing import Scalar
+from .._checks import check_range
+from .._types import Scalar
 
 
 Hyperparameter = Scalar | optax.Schedule

@@ -7,12 +7,12 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float
 
-from ._checks import check_count
-from ._hyperparameters import Hyperparameter, check_hyperparameter, injectable, value_at
-from ._kernels_in import RoleOf, as_matrix, check_output_axis, kernel_at, like_kernel, role_by_shape_and_name
-from ._keys import KeyData, RandomKey, as_key, key_data
-from ._schedules import Count, init_count, next_count
-from ._transformation import add_scaled, transformation
+from .._checks import check_count
+from .hyperparameters import Hyperparameter, check_hyperparameter, injectable, value_at
+from .keys import KeyData, RandomKey, as_key, key_data
+from .make import add_scaled, transformation
+from .parameter_roles import RoleOf, as_matrix, check_output_axis, kernel_at, like_kernel, role_by_shape_and_name
+from .schedules import Count, init_count, next_count
 
 
 class SpectralPenaltyState(NamedTuple):

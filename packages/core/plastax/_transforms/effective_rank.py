@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from ._effective_rank import effective_rank
-from ._er_gradient import Features, Layers
-from ._hyperparameters import Hyperparameter, check_hyperparameter, injectable, value_at
-from ._transformation import add_scaled, transformation
-from ._windowed import windowed
+from .._effective_rank.loss import Features, Layers
+from .._effective_rank.rank import effective_rank
+from .hyperparameters import Hyperparameter, check_hyperparameter, injectable, value_at
+from .make import add_scaled, transformation
+from .windowed import windowed
 
 
 @injectable("weight")

@@ -10,9 +10,9 @@ import optax
 from jax.core import Tracer
 from jaxtyping import Array, Float, Int, PyTree
 
-from ._checks import check_params, check_range
-from ._numerics import wider
-from ._typing import Scalar
+from .._checks import check_params, check_range
+from .._numerics import wider
+from .._types import Scalar
 
 
 class ScaleByAdamState(NamedTuple):

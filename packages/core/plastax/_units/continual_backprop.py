@@ -10,15 +10,15 @@ import optax
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int
 
-from ._adam import bias_correction
-from ._branch import run_if
-from ._checks import check_range
-from ._hyperparameters import Hyperparameter, check_hyperparameter, injectable, value_at
-from ._keys import KeyData, RandomKey, as_key, key_data
-from ._locate_units import check_units, contribution, locate_units, read_features
-from ._reset_units import Init, check_optimizer, draw_units, no_units, place_units
-from ._typing import Scalar
-from ._units import Units
+from .._branch import run_if
+from .._checks import check_range
+from .._transforms.hyperparameters import Hyperparameter, check_hyperparameter, injectable, value_at
+from .._transforms.keys import KeyData, RandomKey, as_key, key_data
+from .._types import Scalar
+from .description import Units
+from .locate import check_units, contribution, locate_units, read_features
+from .replace import Init, check_optimizer, draw_units, no_units, place_units
+from .resettable_adam import bias_correction
 
 
 class UnitStatistics(NamedTuple):

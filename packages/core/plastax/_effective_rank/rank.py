@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 
 from plastax_kernels import effective_rank_and_gradient
 
-from ._layers import select_layers
+from .select import select_layers
 
 
 Distribution = Literal["features", "covariance"]

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .._units import Incoming, Outgoing, Units
+from .._units.description import Incoming, Outgoing, Units
 
 
 def resettable(

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import PyTree
 
-from ._hyperparameters import Hyperparameter, check_hyperparameter, injectable, value_at
-from ._schedules import Count, init_count, next_count
-from ._transformation import add_scaled, transformation
+from .hyperparameters import Hyperparameter, check_hyperparameter, injectable, value_at
+from .make import add_scaled, transformation
+from .schedules import Count, init_count, next_count
 
 
 class L2InitState(NamedTuple):

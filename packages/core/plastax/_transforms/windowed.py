@@ -11,11 +11,11 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from plastax_kernels._sharding import varying_axes
 
-from ._branch import every
-from ._checks import check_callable, check_interval
-from ._er_gradient import Features, Layers, rank_and_gradient
-from ._transformation import add_scaled, transformation
-from ._window import check_window, filled, init_window, push, stacked
+from .._branch import every
+from .._checks import check_callable, check_interval
+from .._effective_rank.loss import Features, Layers, rank_and_gradient
+from .make import add_scaled, transformation
+from .minibatch_window import check_window, filled, init_window, push, stacked
 
 
 RankAndGradientAt = Callable[[PyTree], tuple[Float[Array, ""], PyTree]]

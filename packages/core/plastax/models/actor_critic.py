@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from .._units import Units
-from ._mlp import MLP
-from ._model import Model, as_size, check_batch
-from ._resettable import resettable_chain
+from .._units.description import Units
+from .base import Model, as_size, check_batch
+from .mlp import MLP
+from .units import resettable_chain
 
 
 class Gaussian(NamedTuple):
