@@ -4,8 +4,11 @@ from importlib import metadata as _metadata
 
 from . import models as models
 from ._branch import every as every, run_if as run_if
-from ._effective_rank.loss import effective_rank_gradient as effective_rank_gradient
-from ._effective_rank.rank import effective_rank as effective_rank, effective_rank_loss as effective_rank_loss
+from ._effective_rank.loss import (
+    effective_rank_gradient as effective_rank_gradient,
+    effective_rank_loss as effective_rank_loss,
+)
+from ._effective_rank.rank import effective_rank as effective_rank
 from ._effective_rank.select import select_layers as select_layers
 from ._effective_rank.sketch import (
     EffectiveRankBounds as EffectiveRankBounds,

@@ -6,7 +6,6 @@ from typing import Any
 
 import jax
 import jax.core
-import jax.numpy as jnp
 import numpy as np
 
 
@@ -41,17 +40,3 @@ def check_callable(name: str, value: Any) -> None:
     """Raises unless `value` can be called."""
     if not callable(value):
         raise TypeError(f"{name} must be a function, got {value!r}")
-
-
-def check_params(transform: str, params: Any) -> None:
-    """Raises unless there are parameters, all of them floating point."""
-    if params is None:
-        raise ValueError(f"{transform} needs the parameters: call update(updates, state, params)")
-    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
-        dtype = getattr(leaf, "dtype", None)
-        if dtype is None or not jnp.issubdtype(dtype, jnp.floating):
-            raise TypeError(
-                f"{transform} needs floating point parameters, but params{jax.tree_util.keystr(path)} is "
-                f"{f'of dtype {dtype}' if dtype is not None else repr(leaf)}. Leave it out, with "
-                "equinox.partition(model, equinox.is_inexact_array) or optax.masked"
-            )

@@ -1,7 +1,15 @@
-"""Types of numbers that meet: half precision and full precision."""
+"""Arithmetic with arrays of half and of full precision."""
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from plastax_kernels.reference import at_least_float32 as at_least_float32
+
+
+def widened(array: Float[Array, "..."]) -> Float[Array, "..."]:
+    """The array in float32 if it has half precision, else as it is."""
+    return array.astype(at_least_float32(array.dtype))
 
 
 def wider(left, right):

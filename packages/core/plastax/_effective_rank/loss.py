@@ -1,17 +1,67 @@
-"""The gradient of the effective-rank loss with respect to parameters."""
+"""The effective-rank loss, and its gradient with respect to parameters."""
 
 from collections.abc import Callable, Sequence
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
-from .rank import effective_rank, effective_rank_loss
+from .rank import effective_rank
+from .select import select_layers
 
 
 Features = Callable[..., PyTree[Float[Array, "samples width"]]]
 """Pure, from `(params, inputs)` or `(params, inputs, model_state)` to a pytree of [samples, width] arrays."""
 
 Layers = Sequence[str] | Callable[[str], bool] | None
+
+
+def effective_rank_loss(
+    features: PyTree[Float[Array, "..."]],
+    *,
+    layers: Sequence[str] | Callable[[str], bool] | None = None,
+    mask: Bool[Array, " samples"] | None = None,
+    rank: Callable[..., Float[Array, ""]] = effective_rank,
+) -> Float[Array, ""]:
+    """Minus the mean effective rank over layers: what L2-ER minimizes.
+
+    `+ er_weight * effective_rank_loss(features)` inside of a loss, on the features of the training pass, gives the same
+    gradient as `add_effective_rank` with `interval=1` and `window=1`, without a second forward and backward pass.
+
+    !!! example
+
+        ```python
+        import jax.numpy as jnp
+        import plastax
+
+        features = {"dense1": jnp.eye(4), "dense2": jnp.ones((4, 8))}
+        plastax.effective_rank_loss(features)  # -2.5
+        plastax.effective_rank_loss(features, layers=["dense2"])  # -1.0
+        ```
+
+    **Arguments:**
+
+    - `features`: a pytree of samples x width arrays, one for each layer.
+    - `layers`: which of them count, see [`plastax.select_layers`][]. All of them by default.
+    - `mask`: `True` for the samples that count, shared by all layers.
+    - `rank`: a function `(features, *, mask) -> effective rank`; for instance
+        `functools.partial(plastax.effective_rank, of="covariance")`, or [`plastax.sketched_effective_rank`][] for
+        features that are large on both sides.
+
+    **Returns:**
+
+    A scalar, in float32 or wider.
+    """
+    ranks = []
+    for name, layer in select_layers(features, layers).items():
+        if layer.ndim != 2:
+            raise ValueError(
+                f"the features {name!r} have shape {layer.shape}, but effective rank needs [samples, width]. Reshape "
+                "sequences from [batch, time, width] to [batch * time, width], and leave convolutional features and "
+                "logits out with `layers`."
+            )
+        ranks.append(rank(layer, mask=mask))
+    return -jnp.mean(jnp.stack(ranks))
 
 
 def effective_rank_gradient(
@@ -33,6 +83,7 @@ def effective_rank_gradient(
 
         ```python
         import jax
+    import jax.numpy as jnp
         import jax.numpy as jnp
         import plastax
 

@@ -10,6 +10,7 @@ from plastax_kernels._decomposition import decomposition
 from plastax_kernels._sharding import gathered
 
 from .._checks import check_count
+from .._numerics import widened
 from .rank import effective_rank
 
 
@@ -145,7 +146,7 @@ def _leading(features, size, key, iterations, mask):
                 f"the mask must have one entry for each sample, shape {features.shape[:1]}, got {mask.shape}"
             )
         features = jnp.where(gathered(mask)[:, None], features, 0)
-    wide = features.astype(jnp.float32) if jnp.finfo(features.dtype).bits < 32 else features
+    wide = widened(features)
     if size >= min(features.shape):
         return wide, jnp.zeros_like(wide)
     fixed = jax.lax.stop_gradient(wide)

@@ -12,9 +12,9 @@ from .._checks import check_count, check_range
 from .._effective_rank.loss import Features, Layers
 from .._effective_rank.rank import effective_rank
 from .._types import Scalar
+from .effective_rank import windowed
 from .hyperparameters import Hyperparameter, check_hyperparameter, injectable, value_at
 from .make import add_scaled
-from .windowed import windowed
 
 
 # The least size of a parameter, as a root mean square, that a relative step is measured against: as in Adafactor, so

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
+import jax.numpy as jnp
 import optax
+from jaxtyping import Array, Int
 
 from .._checks import check_range
 from .._types import Scalar
@@ -15,6 +17,9 @@ from .._types import Scalar
 
 Hyperparameter = Scalar | optax.Schedule
 """A number, a scalar array (traced, vmapped or injected), or a schedule: a function of the number of updates so far."""
+
+Count = Int[Array, ""] | None
+"""The number of updates so far, or `None` in a state without schedules."""
 
 Factory = TypeVar("Factory", bound=Callable[..., optax.GradientTransformation])
 
@@ -28,6 +33,16 @@ def check_hyperparameter(name: str, value: Any, low: float, high: float = math.i
 def value_at(hyperparameter: Any, count: Any) -> Any:
     """The value of a hyperparameter after `count` updates: what a schedule gives there, or the number itself."""
     return hyperparameter(count) if callable(hyperparameter) else hyperparameter
+
+
+def init_count(*hyperparameters: Any) -> Count:
+    """Zero if one of the hyperparameters is a schedule, else `None`."""
+    return jnp.zeros((), jnp.int32) if any(map(callable, hyperparameters)) else None
+
+
+def next_count(count: Count) -> Count:
+    """One more."""
+    return None if count is None else jnp.asarray(optax.safe_increment(count))
 
 
 def injectable(*hyperparameters: str) -> Callable[[Factory], Factory]:

@@ -8,16 +8,16 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import PyTree
 
-from .._checks import check_params
+from .._numerics import wider
 
 
 def transformation(
-    name: str, init: Callable[..., Any], update: Callable[..., Any]
+    name: str, init: Callable[..., Any], update: Callable[..., Any], *, needs_params: bool = True
 ) -> optax.GradientTransformationExtraArgs:
     """An optax transformation from `init(params)` and `update(updates, state, params, **extra_args)`.
 
-    The parameters are checked before either runs, and `update` is given whatever extra arguments there are: it must
-    ignore those that it does not know.
+    The parameters are checked before either runs. `update` gets all extra arguments and must ignore those that it does
+    not know. With `needs_params=False`, `update` may be called without parameters.
     """
 
     def checked_init(params):
@@ -25,10 +25,25 @@ def transformation(
         return init(params)
 
     def checked_update(updates, state, params=None, **extra_args):
-        check_params(name, params)
+        if needs_params or params is not None:
+            check_params(name, params)
         return update(updates, state, params, **extra_args)
 
     return optax.GradientTransformationExtraArgs(checked_init, checked_update)
+
+
+def check_params(transform: str, params: Any) -> None:
+    """Raises unless there are parameters, all of them floating point."""
+    if params is None:
+        raise ValueError(f"{transform} needs the parameters: call update(updates, state, params)")
+    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+        dtype = getattr(leaf, "dtype", None)
+        if dtype is None or not jnp.issubdtype(dtype, jnp.floating):
+            raise TypeError(
+                f"{transform} needs floating point parameters, but params{jax.tree_util.keystr(path)} is "
+                f"{f'of dtype {dtype}' if dtype is not None else repr(leaf)}. Leave it out, with "
+                "equinox.partition(model, equinox.is_inexact_array) or optax.masked"
+            )
 
 
 def add_scaled(updates: PyTree, factor: Any, directions: PyTree) -> PyTree:
@@ -41,8 +56,7 @@ def add_scaled(updates: PyTree, factor: Any, directions: PyTree) -> PyTree:
     def add(update, direction):
         if update is None or direction is None:
             return update
-        with jax.numpy_dtype_promotion("standard"):  # The user's setting may be "strict", which refuses mixtures.
-            wide = jnp.promote_types(update.dtype, direction.dtype)
+        wide = wider(update.dtype, direction.dtype)
         scaled = jnp.asarray(factor, wide) * direction.astype(wide)
         return (update.astype(wide) + scaled).astype(update.dtype)
 

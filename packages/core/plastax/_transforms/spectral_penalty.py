@@ -8,11 +8,10 @@ import optax
 from jaxtyping import Array, Float
 
 from .._checks import check_count
-from .hyperparameters import Hyperparameter, check_hyperparameter, injectable, value_at
+from .hyperparameters import Count, Hyperparameter, check_hyperparameter, init_count, injectable, next_count, value_at
 from .keys import KeyData, RandomKey, as_key, key_data
 from .make import add_scaled, transformation
 from .parameter_roles import RoleOf, as_matrix, check_output_axis, kernel_at, like_kernel, role_by_shape_and_name
-from .schedules import Count, init_count, next_count
 
 
 class SpectralPenaltyState(NamedTuple):

@@ -7,9 +7,8 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float
 
-from .hyperparameters import Hyperparameter, check_hyperparameter, injectable, value_at
+from .hyperparameters import Count, Hyperparameter, check_hyperparameter, init_count, injectable, next_count, value_at
 from .make import add_scaled, transformation
-from .schedules import Count, init_count, next_count
 
 
 class WassersteinState(NamedTuple):

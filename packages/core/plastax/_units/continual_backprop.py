@@ -14,6 +14,7 @@ from .._branch import run_if
 from .._checks import check_range
 from .._transforms.hyperparameters import Hyperparameter, check_hyperparameter, injectable, value_at
 from .._transforms.keys import KeyData, RandomKey, as_key, key_data
+from .._transforms.make import transformation
 from .._types import Scalar
 from .description import Units
 from .locate import check_units, contribution, locate_units, read_features
@@ -177,7 +178,7 @@ def continual_backprop(
             replaced=jnp.zeros(len(layers), jnp.int32),
         )
 
-    def update(updates, state, params=None, *, features=None, **extra):
+    def update(updates, state, params, *, features=None, **extra):
         layers = locate_units(method, units, params)
         updates, inner = optimizer.update(updates, state.inner, params, features=features, **extra)
         old, structure = jax.tree.flatten(params)
@@ -228,7 +229,7 @@ def continual_backprop(
         replaced = state.replaced + due
         return updates, ContinualBackpropState(inner, state.step + 1, state.key, tuple(statistics), replaced)
 
-    return optax.GradientTransformationExtraArgs(init_state, update)
+    return transformation(method, init_state, update)
 
 
 def least_useful(

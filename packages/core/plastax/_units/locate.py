@@ -13,7 +13,6 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, PyTree
 
-from .._checks import check_params
 from .._numerics import apply_update
 from .description import Units, Where
 
@@ -67,7 +66,6 @@ def check_units(units: Units | Sequence[Units]) -> tuple[Units, ...]:
 
 def locate_units(method: str, units: tuple[Units, ...], params: PyTree) -> tuple[Layer, ...]:
     """Finds the arrays of all layers in the parameters and checks that their shapes agree."""
-    check_params(method, params)
     leaves, structure = jax.tree.flatten(params)
     # Arrays, since a variable of nnx may be read with [...].
     positions = jax.tree.unflatten(structure, [np.asarray(position) for position in range(len(leaves))])

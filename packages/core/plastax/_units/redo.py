@@ -12,6 +12,7 @@ from .._branch import every
 from .._checks import check_count
 from .._transforms.hyperparameters import Hyperparameter, check_hyperparameter, injectable, value_at
 from .._transforms.keys import KeyData, RandomKey, as_key, key_data
+from .._transforms.make import transformation
 from .._types import Scalar
 from .description import Units
 from .locate import check_units, locate_units, read_features
@@ -114,7 +115,7 @@ def redo(
         replaced = jnp.zeros(len(layers), jnp.int32)
         return RedoState(inner, jnp.zeros((), jnp.int32), key_data(key), activity, replaced)
 
-    def update(updates, state, params=None, *, features=None, **extra):
+    def update(updates, state, params, *, features=None, **extra):
         layers = locate_units(method, units, params)
         updates, inner = optimizer.update(updates, state.inner, params, features=features, **extra)
         step = state.step + 1
@@ -142,7 +143,7 @@ def redo(
         replaced = state.replaced + jnp.stack([jnp.sum(fresh.of >= 0, dtype=jnp.int32) for fresh in new_units])
         return updates, RedoState(inner, step, state.key, activity, replaced)
 
-    return optax.GradientTransformationExtraArgs(init_state, update)
+    return transformation(method, init_state, update)
 
 
 def dormant(activity: Float[Array, " width"], threshold: Scalar) -> Bool[Array, " width"]:

@@ -214,7 +214,7 @@ def check_optimizer(method: str, optimizer: optax.GradientTransformation, layers
                 f"{method} wraps an Adam of optax (optax.adam, optax.adamw, ...), which has one step count for all "
                 "parameters: the first steps of a new unit are about three times too long. Use plastax.adam, or "
                 "plastax.scale_by_adam in place of optax.scale_by_adam",
-                stacklevel=3,
+                stacklevel=4,
             )
 
 

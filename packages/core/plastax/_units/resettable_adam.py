@@ -10,8 +10,9 @@ import optax
 from jax.core import Tracer
 from jaxtyping import Array, Float, Int, PyTree
 
-from .._checks import check_params, check_range
-from .._numerics import wider
+from .._checks import check_range
+from .._numerics import at_least_float32, wider
+from .._transforms.make import transformation
 from .._types import Scalar
 
 
@@ -68,15 +69,13 @@ def scale_by_adam(b1: Scalar = 0.9, b2: Scalar = 0.999, eps: Scalar = 1e-8) -> o
     check_range("eps", eps, 0.0)
 
     def init(params):
-        check_params("scale_by_adam", params)
         return ScaleByAdamState(
             count=jax.tree.map(lambda p: jnp.zeros(p.shape, jnp.int32), params),
-            mean=jax.tree.map(lambda p: jnp.zeros(p.shape, _wide(p.dtype)), params),
-            square=jax.tree.map(lambda p: jnp.zeros(p.shape, _wide(p.dtype)), params),
+            mean=jax.tree.map(lambda p: jnp.zeros(p.shape, at_least_float32(p.dtype)), params),
+            square=jax.tree.map(lambda p: jnp.zeros(p.shape, at_least_float32(p.dtype)), params),
         )
 
-    def update(updates, state, params=None, **extra):
-        del extra
+    def update(updates, state, params, **_):
         count = jax.tree.map(lambda count: count + 1, state.count)
 
         def running_mean(decay, power):
@@ -95,7 +94,7 @@ def scale_by_adam(b1: Scalar = 0.9, b2: Scalar = 0.999, eps: Scalar = 1e-8) -> o
         updates = jax.tree.map(direction, count, mean, square, updates, mean if params is None else params)
         return updates, ScaleByAdamState(count, mean, square)
 
-    return optax.GradientTransformationExtraArgs(init, update)
+    return transformation("scale_by_adam", init, update, needs_params=False)
 
 
 def adam(
@@ -129,7 +128,3 @@ def _log(decay, dtype):
     # In numpy, since this may run inside of a traced program.
     number = float(np.asarray(decay))
     return math.log(number) if number > 0.0 else -math.inf
-
-
-def _wide(dtype):
-    return jnp.float32 if jnp.finfo(dtype).bits < 32 else dtype

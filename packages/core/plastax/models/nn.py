@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from .._numerics import widened
 from .activations import ACTIVATIONS
 from .convolution import Algorithm, Padding, convolve
 
@@ -84,7 +85,7 @@ class LayerNorm(eqx.Module):
 
     def __call__(self, x: Float[Array, "*batch units"]) -> Float[Array, "*batch units"]:
         """The normalized features, in their own dtype."""
-        wide = _widen(x)
+        wide = widened(x)
         mean = jnp.mean(wide, axis=-1, keepdims=True)
         variance = jnp.var(wide, axis=-1, keepdims=True)
         return _standardise(x, mean, variance, self.epsilon) * self.scale + self.bias
@@ -118,7 +119,7 @@ class BatchNorm(eqx.Module):
 
     def init_state(self) -> BatchNormState:
         """Mean 0 and variance 1."""
-        zeros = _widen(jnp.zeros_like(self.scale))
+        zeros = widened(jnp.zeros_like(self.scale))
         return BatchNormState(zeros, zeros + 1)
 
     def __call__(
@@ -126,7 +127,7 @@ class BatchNorm(eqx.Module):
     ) -> tuple[Float[Array, "*batch units"], BatchNormState]:
         """The normalized features, and the running statistics after this batch."""
         if train:
-            wide = _widen(x)
+            wide = widened(x)
             axes = tuple(range(x.ndim - 1))
             used = BatchNormState(jnp.mean(wide, axis=axes), jnp.var(wide, axis=axes))
             state = jax.tree.map(self._towards, state, used)
@@ -158,12 +159,8 @@ class Hidden(eqx.Module):
         return ACTIVATIONS[self.activation](x)
 
 
-def _widen(x: Array) -> Array:
-    return x.astype(jnp.float32) if x.dtype.itemsize < 4 else x
-
-
 def _standardise(x: Array, mean: Array, variance: Array, epsilon: float) -> Array:
     # The statistics may be wider than the features (float32 for bfloat16): the result is what the features are.
-    wide = _widen(x)
+    wide = widened(x)
     factor = jax.lax.rsqrt(variance + epsilon)
     return ((wide - mean.astype(wide.dtype)) * factor.astype(wide.dtype)).astype(x.dtype)
