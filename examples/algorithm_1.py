@@ -35,7 +35,7 @@ def main(steps: int = 200) -> tuple[float, float]:
     optimizer = optax.chain(
         optax.add_decayed_weights(1e-3),
         optax.sgd(1e-2),
-        plastax.effective_rank_step(hidden_layers, 1e-2, interval=10, window=10, inputs=minibatch),
+        plastax.effective_rank_step(hidden_layers, 1e-2, interval=10, window=10, inputs_like=minibatch),
     )
 
     @jax.jit

@@ -40,9 +40,9 @@ def main(steps: int = 500, tasks: int = 3) -> tuple[list[float], int]:
         outputs, features = jax.vmap(eqx.combine(params, static))(inputs)
         return jnp.mean((outputs - targets) ** 2), features
 
-    # `plastax.adam` counts the steps of each unit, so that a new unit starts with a fresh bias correction.
+    # `plastax.resettable_adam` counts the steps of each unit, so that a new unit starts with a fresh bias correction.
     optimizer = plastax.continual_backprop(
-        plastax.adam(1e-2), [hidden_units], replacement_rate=1e-3, maturity_threshold=50, key=keys[2]
+        plastax.resettable_adam(1e-2), [hidden_units], replacement_rate=1e-3, maturity_threshold=50, key=keys[2]
     )
 
     @jax.jit

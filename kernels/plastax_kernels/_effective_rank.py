@@ -132,8 +132,8 @@ def _compute(features, scale, gram, rank_from_gram):
     samples, width = features.shape[-2:]
     if scale is not None:
         features = features / scale
-    rank, projector = rank_from_gram(gram(features))
+    rank, gradient_matrix = rank_from_gram(gram(features))
     if scale is not None:
-        projector = projector / scale
+        gradient_matrix = gradient_matrix / scale
     multiply = partial(jnp.matmul, precision=jax.lax.Precision.HIGHEST)
-    return rank, multiply(projector, features) if samples <= width else multiply(features, projector)
+    return rank, multiply(gradient_matrix, features) if samples <= width else multiply(features, gradient_matrix)

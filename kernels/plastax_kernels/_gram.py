@@ -80,7 +80,7 @@ def rank_from_gram(
         import jax.numpy as jnp
         import plastax_kernels
 
-        rank, projector = plastax_kernels.rank_from_gram(jnp.eye(4), cut=1e-3)  # 4.0, zeros
+        rank, gradient_matrix = plastax_kernels.rank_from_gram(jnp.eye(4), cut=1e-3)  # 4.0, zeros
         ```
 
     **Arguments:**
@@ -112,21 +112,21 @@ def _dispatch_rank(cut, of, backend, gram_matrix):
 
 
 def _forward(cut, of, backend, gram_matrix):
-    rank, projector = _dispatch_rank(cut, of, backend, gram_matrix.value)
-    return (rank, projector), projector
+    rank, gradient_matrix = _dispatch_rank(cut, of, backend, gram_matrix.value)
+    return (rank, gradient_matrix), gradient_matrix
 
 
-def _backward(cut, of, backend, projector, cotangents):
-    rank_cotangent, projector_cotangent = cotangents
-    if not isinstance(projector_cotangent, jax.custom_derivatives.SymbolicZero):
+def _backward(cut, of, backend, gradient_matrix, cotangents):
+    rank_cotangent, gradient_matrix_cotangent = cotangents
+    if not isinstance(gradient_matrix_cotangent, jax.custom_derivatives.SymbolicZero):
         raise NotImplementedError(
             "the second result of rank_from_gram has no derivative: it jumps where singular values cross the cut. "
             "Differentiate the effective rank alone, or wrap the matrix in jax.lax.stop_gradient."
         )
     if isinstance(rank_cotangent, jax.custom_derivatives.SymbolicZero):
-        return (jnp.zeros_like(projector),)
+        return (jnp.zeros_like(gradient_matrix),)
     # <M A, dA> is half of <M, dA A^T + A dA^T>.
-    return (0.5 * rank_cotangent[..., None, None] * projector,)
+    return (0.5 * rank_cotangent[..., None, None] * gradient_matrix,)
 
 
 _rank_from_gram = jax.custom_vjp(_dispatch_rank, nondiff_argnums=(0, 1, 2))

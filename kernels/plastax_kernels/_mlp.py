@@ -13,13 +13,13 @@ from .reference_dense import Activation, apply_gate, gate_of, product
 
 
 Loss = Literal["cross_entropy", "squared_error"]
-Layers = Sequence[tuple[Float[Array, "..."], Float[Array, "..."]]]
+DenseLayers = Sequence[tuple[Float[Array, "..."], Float[Array, "..."]]]
 
 
 def mlp_hvp(
-    params: Layers,
+    params: DenseLayers,
     batch: tuple[Float[Array, "samples inputs"], Int[Array, " samples"] | Float[Array, "samples outputs"]],
-    vectors: Layers,
+    vectors: DenseLayers,
     *,
     loss: Loss = "cross_entropy",
     sample_weights: Float[Array, " samples"] | None = None,
@@ -78,9 +78,9 @@ def mlp_hvp(
 
 
 def mlp_ggnvp(
-    params: Layers,
+    params: DenseLayers,
     batch: tuple[Float[Array, "samples inputs"], Int[Array, " samples"] | Float[Array, "samples outputs"]],
-    vectors: Layers,
+    vectors: DenseLayers,
     *,
     loss: Loss = "cross_entropy",
     sample_weights: Float[Array, " samples"] | None = None,

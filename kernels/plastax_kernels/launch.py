@@ -97,8 +97,8 @@ def rank_from_gram(gram_matrix: Any, *, cut: float, of: Distribution, capability
         SWEEPS=JACOBI_SWEEPS,
         N=padded,
     )
-    projector = jnp.matmul(vectors * weights[:, None, :], vectors.mT, precision=jax.lax.Precision.HIGHEST)
-    return rank.reshape(batch), projector.reshape(*batch, side, side)
+    gradient_matrix = jnp.matmul(vectors * weights[:, None, :], vectors.mT, precision=jax.lax.Precision.HIGHEST)
+    return rank.reshape(batch), gradient_matrix.reshape(*batch, side, side)
 
 
 def jacobi_side(side: int) -> int:

@@ -80,8 +80,8 @@ def rank_from_gram(
     slope = -rank * (log_share + entropy) / jnp.where(total == 0, 1, total)
     weight = slope / jnp.where(kept, singular, 1) if of == "features" else 2 * slope
     weight = jnp.where(kept, weight, 0)
-    projector = jnp.matmul(vectors * weight[..., None, :], vectors.mT, precision=jax.lax.Precision.HIGHEST)
-    return rank[..., 0], projector
+    gradient_matrix = jnp.matmul(vectors * weight[..., None, :], vectors.mT, precision=jax.lax.Precision.HIGHEST)
+    return rank[..., 0], gradient_matrix
 
 
 @decomposition

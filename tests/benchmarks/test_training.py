@@ -33,8 +33,8 @@ def plain_loop(settings, seed, tasks):
             settings.er_learning_rate,
             interval=interval,
             window=interval,
-            inputs=shape,
-            layers=network.dense_layers,
+            inputs_like=shape,
+            layers=network.rank_layers,
         )
         chain.append(step)
     optimizer = optax.chain(*chain)

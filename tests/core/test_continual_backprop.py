@@ -85,7 +85,7 @@ def test_follows_dohares_rule(rate, traced):
             decay_rate=decay,
             maturity_threshold=maturity,
             key=jax.random.key(0),
-            init=waves,
+            unit_init=waves,
         )
         return train(optimizer, params, data)
 
@@ -101,7 +101,7 @@ def test_follows_dohares_rule(rate, traced):
     assert most > 1 or rate < 0.3
     for name, value in params_after.items():
         np.testing.assert_allclose(value, reference.p[name], rtol=1e-3, atol=1e-4, err_msg=name)
-        np.testing.assert_allclose(state.inner[0].trace[name], reference.momentum[name], rtol=1e-2, atol=1e-3)
+        np.testing.assert_allclose(state.inner_state[0].trace[name], reference.momentum[name], rtol=1e-2, atol=1e-3)
     for layer, known in enumerate(state.layers, start=1):
         np.testing.assert_array_equal(known.age, reference.age[layer])
         np.testing.assert_allclose(known.utility, reference.utility[layer], rtol=1e-3, atol=1e-5)
@@ -150,7 +150,7 @@ def test_the_fractional_account():
         replacement_rate=0.025,
         maturity_threshold=5,
         key=jax.random.key(0),
-        init=waves,
+        unit_init=waves,
     )
     features, zeros = {"h1": jnp.ones((1, 10))}, jax.tree.map(jnp.zeros_like, params)
 
@@ -197,7 +197,7 @@ def test_the_output_stays_when_a_useless_or_constant_unit_goes(kind):
         replacement_rate=1 / 8,
         maturity_threshold=0,
         key=jax.random.key(0),
-        init=waves,
+        unit_init=waves,
     )
     zeros = jax.tree.map(jnp.zeros_like, params)
     updates, state = jax.jit(optimizer.update)(zeros, optimizer.init(params), params, features=features)
@@ -215,10 +215,10 @@ def test_all_other_entries_get_the_inner_update():
     close = partial(np.testing.assert_allclose, rtol=1e-6)
     params, (x, y) = make_params(), make_data(1)
     grads, features = jax.grad(loss, has_aux=True)(params, x[0], y[0])
-    inner = plastax.adam(0.123)
+    inner = plastax.resettable_adam(0.123)
     expected, _ = jax.jit(inner.update)(grads, inner.init(params), params)
     optimizer = plastax.continual_backprop(
-        inner, make_units()[:1], replacement_rate=1 / 8, maturity_threshold=0, key=jax.random.key(0), init=waves
+        inner, make_units()[:1], replacement_rate=1 / 8, maturity_threshold=0, key=jax.random.key(0), unit_init=waves
     )
     updates, state = jax.jit(optimizer.update)(grads, optimizer.init(params), params, features=features)
     stay = np.asarray(state.layers[0].age > 0)
@@ -275,7 +275,7 @@ def test_one_compilation_dtypes_kept_and_unknown_arguments_accepted():
 
     inner = optax.chain(optax.GradientTransformationExtraArgs(lambda params: (), spy), optax.sgd(0.1, 0.9))
     cbp = plastax.continual_backprop(
-        inner, make_units(), replacement_rate=0.3, maturity_threshold=1, key=jax.random.key(0), init=waves
+        inner, make_units(), replacement_rate=0.3, maturity_threshold=1, key=jax.random.key(0), unit_init=waves
     )
     optimizer = optax.chain(optax.add_decayed_weights(1e-3), cbp)
     params = make_params(dtype=jnp.bfloat16)

@@ -59,7 +59,7 @@ def test_convolutions_and_the_flatten_boundary(constant):
         replacement_rate=0.25,
         maturity_threshold=0,
         key=jax.random.key(0),
-        init=waves,
+        unit_init=waves,
     )
     zeros = jax.tree.map(jnp.zeros_like, params)
     updates, state = jax.jit(optimizer.update)(zeros, optimizer.init(params), params, features=features)
@@ -122,7 +122,7 @@ def test_the_utility_of_a_flattened_channel_is_a_mean_over_positions(channels_fi
         maturity_threshold=0,
         decay_rate=0.0,
         key=jax.random.key(0),
-        init=waves,
+        unit_init=waves,
     )
     channels_last = jnp.moveaxis(features, 1, -1)
     state = optimizer.init(params)

@@ -27,7 +27,12 @@ def test_other_trees_of_parameters(kind):
 
     def step(params, grads, units, init):
         optimizer = plastax.continual_backprop(
-            optax.sgd(0.1, 0.9), units, replacement_rate=0.3, maturity_threshold=0, key=jax.random.key(0), init=init
+            optax.sgd(0.1, 0.9),
+            units,
+            replacement_rate=0.3,
+            maturity_threshold=0,
+            key=jax.random.key(0),
+            unit_init=init,
         )
         updates, state = jax.jit(optimizer.update)(grads, optimizer.init(params), params, features=features)
         assert (state.layers[0].age == 0).sum() == 2

@@ -199,7 +199,7 @@ def zeros_like(tree):
 
 @pytest.mark.parametrize("name", ["add_effective_rank", "effective_rank_step"])
 def test_the_caller_may_say_when_it_is_due(name):
-    make = functools.partial(TRANSFORMS[name], 0.05, window=2, inputs=BATCH)
+    make = functools.partial(TRANSFORMS[name], 0.05, window=2, inputs_like=BATCH)
     always, never = make(interval=1), make(interval=100)
     update = jax.jit(never.update, static_argnames="effective_rank_due")
     state = never.init(PARAMS)
@@ -222,7 +222,7 @@ def test_typed_keys_may_be_among_the_inputs_of_a_window():
         return {"x": BATCH + i, "key": jax.random.split(jax.random.key(i), len(BATCH))}
 
     shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), minibatch(0))
-    transform = plastax.add_effective_rank(noisy, 1.0, window=2, inputs=shapes)
+    transform = plastax.add_effective_rank(noisy, 1.0, window=2, inputs_like=shapes)
     state = transform.init(PARAMS)
     update = jax.jit(transform.update)
     for i in range(2):

@@ -49,7 +49,7 @@ value, gradient = jax.jit(jax.vmap(jax.value_and_grad(plastax.effective_rank)))(
 close((value, gradient), jax.vmap(jax.value_and_grad(plastax.effective_rank))(seeds), "seeds")
 assert jax.typeof(gradient).sharding.spec == P("data", None, None)
 
-window = dict(interval=2, window=2, inputs=jax.ShapeDtypeStruct((8, 4), jnp.float32))
+window = dict(interval=2, window=2, inputs_like=jax.ShapeDtypeStruct((8, 4), jnp.float32))
 TRANSFORMS = {
     "l2_er": plastax.l2_er(features, weight_decay=0.1, er_weight=0.2),
     "sketch": plastax.add_effective_rank(features, 0.2, interval=2, rank=sketch),

@@ -89,7 +89,7 @@ def features(params, inputs):
 
 def test_l2_er_is_injectable_without_static_args():
     params, inputs = jax.random.normal(jax.random.key(0), (4, 5)), jax.random.normal(jax.random.key(1), (6, 4))
-    settings = {"interval": 2, "window": 2, "inputs": inputs}
+    settings = {"interval": 2, "window": 2, "inputs_like": inputs}
     plain = plastax.l2_er(features, weight_decay=0.1, er_weight=0.2, **settings)
     injected = optax.inject_hyperparams(plastax.l2_er)(features, weight_decay=0.1, er_weight=0.2, **settings)
     states = [plain.init(params), injected.init(params)]

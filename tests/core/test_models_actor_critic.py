@@ -30,7 +30,7 @@ def test_policy_and_value_equal_float64_numpy(discrete, name, activation):
     actor, preferences = _numpy(model.actor, x, activation)
     critic, expected_value = _numpy(model.critic, x, activation)
     assert state is None
-    assert tuple(features) == model.dense_layers == ("actor", "critic")
+    assert tuple(features) == model.rank_layers == ("actor", "critic")
     np.testing.assert_allclose(features["actor"], actor, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(features["critic"], critic, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(value, expected_value[:, 0], rtol=1e-5, atol=1e-6)

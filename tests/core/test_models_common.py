@@ -104,8 +104,8 @@ def test_gradients_are_finite_and_reach_every_parameter(setting):
         # In front of a BatchNorm the bias of a convolution makes no difference in training.
         if not ("ResNet" in type(setting.model).__name__ and "layer.bias" in jax.tree_util.keystr(path)):
             assert np.any(leaf != 0), path
-    assert list(select_layers(features, setting.model.dense_layers)) == list(setting.model.dense_layers)
-    for name in setting.model.dense_layers:
+    assert list(select_layers(features, setting.model.rank_layers)) == list(setting.model.rank_layers)
+    for name in setting.model.rank_layers:
         assert features[name].ndim == 2
 
 
@@ -185,7 +185,7 @@ def test_sizes_of_units_match_their_features_and_selectors_work_on_parameters(re
     _, features, _ = resettable.run(model, resettable.state, resettable.x)
     everything = model.resettable_units()
     assert len({units.features for units in everything}) == len(everything)
-    assert set(model.dense_layers) <= {units.features for units in everything}
+    assert set(model.rank_layers) <= {units.features for units in everything}
     for units in everything:
         size = features[units.features].shape[-1]
         for array in units.incoming:

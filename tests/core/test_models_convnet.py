@@ -84,7 +84,7 @@ def test_default_sizes_are_the_papers_and_dohares(padding, flat):
     assert output.shape == (5, 2)
     side = int((flat / 128) ** 0.5)
     assert features["conv3"].shape == (5, side, side, 128)
-    assert model.dense_layers == ("dense1", "dense2")
+    assert model.rank_layers == ("dense1", "dense2")
 
 
 def test_initialisation_is_lecun_normal_with_zero_biases():
@@ -103,7 +103,7 @@ def test_last_two_dense_layers_count_for_effective_rank():
     model = eqx.filter_eval_shape(
         lambda key: ConvNet((4, 4, 1), 2, channels=(2,), kernel_sizes=(3,), dense=(4, 5, 6), key=key), jax.random.key(0)
     )
-    assert model.dense_layers == ("dense2", "dense3")
+    assert model.rank_layers == ("dense2", "dense3")
 
 
 def test_concatenated_relu_doubles_channels_and_has_no_resettable_units():

@@ -33,7 +33,7 @@ def test_forward_equals_float64_numpy(activation):
     output, features, state = model(x)
     expected, expected_features = _numpy_forward(model, x, ACTIVATIONS[activation])
     assert state is None
-    assert list(features) == ["dense1", "dense2"] == list(model.dense_layers)
+    assert list(features) == ["dense1", "dense2"] == list(model.rank_layers)
     np.testing.assert_allclose(output, expected, rtol=1e-5, atol=1e-5)
     for name, feature in features.items():
         np.testing.assert_allclose(feature, expected_features[name], rtol=1e-5, atol=1e-5)

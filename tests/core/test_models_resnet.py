@@ -125,7 +125,7 @@ def test_size_and_state_at_the_papers_size_follow_the_formula():
     assert output.shape == (7, 100)
     sides = [features[f"stage{stage}_block2"].shape[1:] for stage in (1, 2, 3, 4)]
     assert sides == [(32, 32, 64), (16, 16, 128), (8, 8, 256), (4, 4, 512)]
-    assert [features[name].shape for name in model.dense_layers] == [(7, 512), (7, 512)]
+    assert [features[name].shape for name in model.rank_layers] == [(7, 512), (7, 512)]
 
 
 def test_initial_variances_are_scaled_by_fan_out():

@@ -54,7 +54,7 @@ def test_equals_a_plain_transcription():
         return jnp.arange(np.prod(shape), dtype=dtype).reshape(shape)
 
     optimizer = plastax.redo(
-        optax.sgd(rate, momentum), UNITS, threshold=tau, interval=interval, key=jax.random.key(0), init=init
+        optax.sgd(rate, momentum), UNITS, threshold=tau, interval=interval, key=jax.random.key(0), unit_init=init
     )
     step, params = make_step(optimizer), make_params()
     state = optimizer.init(params)
@@ -82,7 +82,7 @@ def test_equals_a_plain_transcription():
             seen = []
         for name in p:
             np.testing.assert_allclose(params[name], p[name], rtol=1e-4, atol=1e-5, err_msg=f"{name}, step {count}")
-            np.testing.assert_allclose(state.inner[0].trace[name], trace[name], rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(state.inner_state[0].trace[name], trace[name], rtol=1e-4, atol=1e-5)
     assert len(checks) == 2
     assert all(0 < len(gone) < WIDTH for gone in checks)
 
@@ -147,7 +147,7 @@ def test_the_check_is_a_real_branch_under_vmap_and_equals_a_loop():
 
 
 def test_state_keeps_structure_and_dtypes():
-    optimizer = plastax.redo(plastax.adam(0.1), UNITS, threshold=0.5, interval=2, key=jax.random.key(0))
+    optimizer = plastax.redo(plastax.resettable_adam(0.1), UNITS, threshold=0.5, interval=2, key=jax.random.key(0))
     params = make_params(jnp.bfloat16)
     state = optimizer.init(params)
     step = make_step(optimizer)

@@ -48,14 +48,16 @@ def is_kernel(params):
 OPTIMIZERS = {
     "momentum": lambda: optax.sgd(0.1, momentum=0.9),
     "optax adam": lambda: optax.adam(0.1),
-    "adam": lambda: plastax.adam(0.1),
-    "chain": lambda: optax.chain(optax.clip_by_global_norm(1.0), optax.add_decayed_weights(0.1), plastax.adam(0.1)),
+    "adam": lambda: plastax.resettable_adam(0.1),
+    "chain": lambda: optax.chain(
+        optax.clip_by_global_norm(1.0), optax.add_decayed_weights(0.1), plastax.resettable_adam(0.1)
+    ),
     "schedule": lambda: optax.sgd(optax.linear_schedule(0.1, 0.0, 10), momentum=0.9),
     "lion": lambda: optax.lion(0.1),
     "injected": lambda: optax.inject_hyperparams(optax.sgd)(learning_rate=0.1, momentum=0.9),
-    "masked": lambda: optax.masked(plastax.adam(0.1), is_kernel),
+    "masked": lambda: optax.masked(plastax.resettable_adam(0.1), is_kernel),
     "multi": lambda: optax.multi_transform(
-        {"a": optax.sgd(0.1, 0.9), "b": plastax.adam(0.1)}, {"w1": "a", "b1": "b", "w2": "b", "b2": "a"}
+        {"a": optax.sgd(0.1, 0.9), "b": plastax.resettable_adam(0.1)}, {"w1": "a", "b1": "b", "w2": "b", "b2": "a"}
     ),
     "muon": lambda: optax.contrib.muon(0.1),
     "schedule-free": lambda: optax.contrib.schedule_free_sgd(0.1),
@@ -82,7 +84,7 @@ def test_the_optimizer_forgets_the_unit_and_nothing_else(name):
     plain = optax.with_extra_args_support(inner)
     # Mature after the third step, when the dead unit is the one that goes.
     cbp = plastax.continual_backprop(
-        inner, [describe()], replacement_rate=0.2, maturity_threshold=2, key=jax.random.key(0), init=sevens
+        inner, [describe()], replacement_rate=0.2, maturity_threshold=2, key=jax.random.key(0), unit_init=sevens
     )
 
     def run(optimizer):
@@ -107,7 +109,7 @@ def test_the_optimizer_forgets_the_unit_and_nothing_else(name):
     np.testing.assert_allclose(after["w1"][:, STAY], before["w1"][:, STAY], rtol=1e-4, atol=1e-5)
 
     expected, fresh, forgotten = by_parameter(expected), by_parameter(fresh), 0
-    for path, (parameter, leaf) in by_parameter(state.inner).items():
+    for path, (parameter, leaf) in by_parameter(state.inner_state).items():
         leaf, old, new = (np.asarray(x) for x in (leaf, expected[path][1], fresh[path][1]))
         assert leaf.dtype == old.dtype
         gone = np.zeros(leaf.shape, bool)
@@ -125,9 +127,9 @@ def test_the_first_steps_of_a_new_unit_under_adam():
     features = {"hidden": jnp.ones((2, WIDTH)).at[:, GONE].set(0.0)}
     # One replacement in 40 steps: 0.2 x 5 units at the first step after maturity.
     lengths = {}
-    for name, adam in (("ours", plastax.adam(0.1)), ("optax", optax.adam(0.1))):
+    for name, adam in (("ours", plastax.resettable_adam(0.1)), ("optax", optax.adam(0.1))):
         optimizer = plastax.continual_backprop(
-            adam, [describe()], replacement_rate=0.2, maturity_threshold=39, key=jax.random.key(0), init=sevens
+            adam, [describe()], replacement_rate=0.2, maturity_threshold=39, key=jax.random.key(0), unit_init=sevens
         )
         with jax.numpy_dtype_promotion("standard"):
             state = optimizer.init(params)
@@ -152,7 +154,7 @@ def test_warns_of_an_adam_with_one_count_for_all():
             plastax.redo(adam, describe(), key=jax.random.key(0)).init(params)
     # Without a warning: it holds biases only, or each entry has its own count.
     muon = optax.contrib.muon(0.1)
-    for good in (muon, plastax.adam(0.1), optax.lion(0.1)):
+    for good in (muon, plastax.resettable_adam(0.1), optax.lion(0.1)):
         plastax.redo(good, describe(), key=jax.random.key(0)).init(params)
 
 
@@ -241,7 +243,7 @@ def test_the_order_of_the_layers_does_not_matter():
             replacement_rate=0.5,
             maturity_threshold=0,
             key=jax.random.key(0),
-            init=sevens,
+            unit_init=sevens,
         )
         return jax.jit(optimizer.update)(params, optimizer.init(params), params, features=features)[0]
 
@@ -278,7 +280,7 @@ def test_several_outgoing_arrays_count_together():
         maturity_threshold=0,
         decay_rate=0.0,
         key=jax.random.key(0),
-        init=sevens,
+        unit_init=sevens,
     )
     features = {"hidden": jnp.array([[1.0, 1.0, 2.0], [1.0, 1.0, 0.0]])}
     updates, state = jax.jit(optimizer.update)(params, optimizer.init(params), params, features=features)
@@ -322,12 +324,12 @@ def test_descriptions_that_say_nothing(make, message):
 
 
 @pytest.mark.parametrize(("params_dtype", "grads_dtype"), [(jnp.float32, jnp.bfloat16), (jnp.bfloat16, jnp.float32)])
-@pytest.mark.parametrize("inner", [lambda: optax.sgd(0.1), lambda: plastax.adam(0.1)], ids=["sgd", "adam"])
+@pytest.mark.parametrize("inner", [lambda: optax.sgd(0.1), lambda: plastax.resettable_adam(0.1)], ids=["sgd", "adam"])
 def test_outgoing_weights_are_exactly_zero_in_mixed_precision(params_dtype, grads_dtype, inner):
     params = jax.tree.map(lambda p: p.astype(params_dtype), make_params())
     grads = jax.tree.map(lambda p: jnp.cos(p).astype(grads_dtype), params)
     features = {"hidden": jnp.ones((2, WIDTH), params_dtype).at[:, GONE].set(0)}
-    optimizer = plastax.redo(inner(), describe(), interval=1, key=jax.random.key(0), init=sevens)
+    optimizer = plastax.redo(inner(), describe(), interval=1, key=jax.random.key(0), unit_init=sevens)
     with jax.numpy_dtype_promotion("standard"):
         updates, _ = optimizer.update(grads, optimizer.init(params), params, features=features)
         after = optax.apply_updates(params, updates)

@@ -83,26 +83,26 @@ class Case:
 
 CASES = {
     "add_effective_rank": Case(
-        lambda: plastax.add_effective_rank(features, 0.1, interval=2, window=3, inputs=EXAMPLE),
+        lambda: plastax.add_effective_rank(features, 0.1, interval=2, window=3, inputs_like=EXAMPLE),
         lambda: plastax.add_effective_rank(features, 0.0),
         lambda s: plastax.add_effective_rank(features, s),
-        lambda wrap, s: wrap(plastax.add_effective_rank)(features, s, window=2, inputs=EXAMPLE),
+        lambda wrap, s: wrap(plastax.add_effective_rank)(features, s, window=2, inputs_like=EXAMPLE),
         (
-            (lambda: plastax.add_effective_rank(features, -1.0), r"weight must be in \[0, inf\), got -1.0"),
-            (lambda: plastax.add_effective_rank(features, float("nan")), "weight must be in"),
+            (lambda: plastax.add_effective_rank(features, -1.0), r"er_weight must be in \[0, inf\), got -1.0"),
+            (lambda: plastax.add_effective_rank(features, float("nan")), "er_weight must be in"),
             (lambda: plastax.add_effective_rank(features, 0.1, interval=0), "interval must be a whole number"),
             (lambda: plastax.add_effective_rank(features, 0.1, window=0), "window must be a whole number"),
             (lambda: plastax.add_effective_rank(features, 0.1, window=2), "has to know their shape"),
-            (lambda: plastax.add_effective_rank(features, 0.1, window=2, inputs=()), "empty inputs"),
+            (lambda: plastax.add_effective_rank(features, 0.1, window=2, inputs_like=()), "empty inputs_like"),
             (
-                lambda: plastax.add_effective_rank(features, 0.1, inputs=jax.ShapeDtypeStruct((), jnp.float32)),
+                lambda: plastax.add_effective_rank(features, 0.1, inputs_like=jax.ShapeDtypeStruct((), jnp.float32)),
                 "leading axis of samples",
             ),
         ),
         maskable=False,
     ),
     "l2_er": Case(
-        lambda: plastax.l2_er(features, weight_decay=0.1, er_weight=0.1, interval=2, window=2, inputs=EXAMPLE),
+        lambda: plastax.l2_er(features, weight_decay=0.1, er_weight=0.1, interval=2, window=2, inputs_like=EXAMPLE),
         lambda: plastax.l2_er(features, weight_decay=0.0, er_weight=0.0),
         lambda s: plastax.l2_er(features, weight_decay=s, er_weight=s),
         lambda wrap, s: wrap(plastax.l2_er)(features, weight_decay=s, er_weight=s, interval=2, layers=["dense1"]),
@@ -114,7 +114,7 @@ CASES = {
         maskable=False,
     ),
     "effective_rank_step": Case(
-        lambda: plastax.effective_rank_step(features, 0.1, interval=2, window=2, steps=2, inputs=EXAMPLE),
+        lambda: plastax.effective_rank_step(features, 0.1, interval=2, window=2, steps=2, inputs_like=EXAMPLE),
         lambda: plastax.effective_rank_step(features, 0.0),
         lambda s: plastax.effective_rank_step(features, s),
         lambda wrap, s: wrap(plastax.effective_rank_step)(features, s, steps=2),
@@ -172,28 +172,30 @@ CASES = {
             optax.identity(), UNITS, replacement_rate=0.5, maturity_threshold=0, key=KEY
         ),
         lambda: plastax.continual_backprop(optax.identity(), UNITS, replacement_rate=0.0, key=KEY),
-        lambda s: plastax.continual_backprop(plastax.adam(s, b1=s), UNITS, replacement_rate=s, decay_rate=s, key=KEY),
+        lambda s: plastax.continual_backprop(
+            plastax.resettable_adam(s, b1=s), UNITS, replacement_rate=s, decay_rate=s, key=KEY
+        ),
         lambda wrap, s: wrap(plastax.continual_backprop)(
-            plastax.adam(s), UNITS, replacement_rate=s, maturity_threshold=0, key=KEY
+            plastax.resettable_adam(s), UNITS, replacement_rate=s, maturity_threshold=0, key=KEY
         ),
         maskable=False,
     ),
     "redo": Case(
         lambda: plastax.redo(optax.identity(), UNITS, threshold=0.9, interval=2, key=KEY),
         lambda: plastax.redo(optax.identity(), UNITS, interval=1000, key=KEY),
-        lambda s: plastax.redo(plastax.adam(s), UNITS, threshold=s, key=KEY),
+        lambda s: plastax.redo(plastax.resettable_adam(s), UNITS, threshold=s, key=KEY),
         lambda wrap, s: wrap(plastax.redo)(optax.identity(), UNITS, threshold=s, interval=1, key=KEY),
         maskable=False,
     ),
     "shrink_and_perturb": Case(
-        lambda: plastax.shrink_and_perturb(0.1, 0.1, key=KEY, every=2),
+        lambda: plastax.shrink_and_perturb(0.1, 0.1, key=KEY, interval=2),
         lambda: plastax.shrink_and_perturb(0.0, 0.0, key=KEY),
         lambda s: plastax.shrink_and_perturb(s, s, key=KEY),
         lambda wrap, s: wrap(plastax.shrink_and_perturb)(s, s, key=KEY),
         (
             (lambda: plastax.shrink_and_perturb(1.5, 0.1, key=KEY), r"shrink must be in \[0, 1\], got 1.5"),
             (lambda: plastax.shrink_and_perturb(0.5, -0.1, key=KEY), "sigma must be in"),
-            (lambda: plastax.shrink_and_perturb(0.5, 0.1, key=KEY, every=0), "every must be a whole number"),
+            (lambda: plastax.shrink_and_perturb(0.5, 0.1, key=KEY, interval=0), "interval must be a whole number"),
         ),
     ),
 }
@@ -393,7 +395,7 @@ def test_regularizers_go_in_front_of_a_wrapper():
 
 
 HYPERPARAMETERS = {
-    *("strength", "weight", "weight_decay", "er_weight", "learning_rate"),
+    *("strength", "weight_decay", "er_weight", "learning_rate"),
     *("replacement_rate", "threshold", "shrink", "sigma"),
 }
 

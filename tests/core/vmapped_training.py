@@ -19,7 +19,7 @@ def main():
             er_weight=1e-3,
             interval=100,
             window=100,
-            inputs=jax.ShapeDtypeStruct((1, 784), jnp.float32),
+            inputs_like=jax.ShapeDtypeStruct((1, 784), jnp.float32),
         ),
         optax.sgd(1e-2),
     )

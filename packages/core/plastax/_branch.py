@@ -39,6 +39,8 @@ def run_if(
     every batch entry. Here `on_true` runs only when *some* entry wants it (then for all of them, and the others keep
     the result of `on_false`). Seeds that run in step pay for the work once, when it is due.
 
+    The reduction of a batched predicate is that of `equinox.internal.unvmap_any`.
+
     Works under `jit`, `scan`, nested `vmap` and `grad`. When a predicate is spread over devices, "some entry" is a
     reduction over them.
 

@@ -95,35 +95,37 @@ def test_rank_from_gram(name, of):
     side, singular = SPECTRA[name]
     features = features_with_spectrum(side, side + 5, singular)
     gram = (features @ features.T).astype(np.float32)
-    rank, projector = launch.rank_from_gram(jnp.asarray(gram), cut=1e-3, of=of, capability=80)
+    rank, gradient_matrix = launch.rank_from_gram(jnp.asarray(gram), cut=1e-3, of=of, capability=80)
     expected_rank, expected = rank64(features @ features.T, of)
     np.testing.assert_allclose(rank, expected_rank, rtol=1e-4)
     # The gradient itself, which is what the matrix is for. Equal singular values have none, up to rounding.
-    gradient, expected_gradient = np.asarray(projector, np.float64) @ features, expected @ features
+    gradient, expected_gradient = np.asarray(gradient_matrix, np.float64) @ features, expected @ features
     size = max(np.abs(expected_gradient).max(), expected_rank / np.sum(singular) * 1e-2)
     np.testing.assert_allclose(gradient / size, expected_gradient / size, atol=1e-3)
-    xla_rank, xla_projector = reference.rank_from_gram(jnp.asarray(gram), cut=1e-3, of=of)
+    xla_rank, xla_gradient_matrix = reference.rank_from_gram(jnp.asarray(gram), cut=1e-3, of=of)
     np.testing.assert_allclose(rank, xla_rank, rtol=1e-4)
-    np.testing.assert_allclose(gradient / size, np.asarray(xla_projector, np.float64) @ features / size, atol=1e-3)
+    np.testing.assert_allclose(
+        gradient / size, np.asarray(xla_gradient_matrix, np.float64) @ features / size, atol=1e-3
+    )
 
 
 def test_rank_from_gram_with_batch_axes():
     grams = np.stack([gram64(draw(6, 9, seed=seed)) for seed in range(4)]).reshape(2, 2, 6, 6).astype(np.float32)
-    rank, projector = launch.rank_from_gram(jnp.asarray(grams), cut=1e-3, of="features", capability=80)
+    rank, gradient_matrix = launch.rank_from_gram(jnp.asarray(grams), cut=1e-3, of="features", capability=80)
     assert rank.shape == (2, 2)
     for place in np.ndindex(2, 2):
         expected_rank, expected = rank64(grams[place].astype(np.float64), "features")
         np.testing.assert_allclose(rank[place], expected_rank, rtol=1e-5)
-        np.testing.assert_allclose(projector[place], expected, atol=1e-4 * np.abs(expected).max())
+        np.testing.assert_allclose(gradient_matrix[place], expected, atol=1e-4 * np.abs(expected).max())
 
 
 @pytest.mark.parametrize("of", ["features", "covariance"])
 def test_degenerate_gram_matrices(of):
     for gram, expected in ((np.zeros((5, 5)), 0.0), (np.eye(7), 7.0), (np.ones((6, 6)), 1.0), (np.diag([1.0, 0]), 1.0)):
         gram = gram.astype(np.float32)
-        rank, projector = launch.rank_from_gram(jnp.asarray(gram), cut=1e-3, of=of, capability=80)
+        rank, gradient_matrix = launch.rank_from_gram(jnp.asarray(gram), cut=1e-3, of=of, capability=80)
         np.testing.assert_allclose(rank, expected, rtol=1e-6)
-        np.testing.assert_allclose(projector, np.zeros_like(gram), atol=1e-5)
+        np.testing.assert_allclose(gradient_matrix, np.zeros_like(gram), atol=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy warns of the NaN that this test is about.
@@ -132,9 +134,9 @@ def test_degenerate_gram_matrices(of):
 def test_broken_input_stays_visible(broken, place):
     gram = np.eye(5, dtype=np.float32)
     gram[place] = gram[place[::-1]] = broken
-    rank, projector = launch.rank_from_gram(jnp.asarray(gram), cut=1e-3, of="features", capability=80)
+    rank, gradient_matrix = launch.rank_from_gram(jnp.asarray(gram), cut=1e-3, of="features", capability=80)
     assert jnp.isnan(rank)
-    assert jnp.all(jnp.isnan(projector))
+    assert jnp.all(jnp.isnan(gradient_matrix))
 
 
 def test_the_kernels_ran():

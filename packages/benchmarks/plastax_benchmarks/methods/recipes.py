@@ -118,7 +118,7 @@ def _before(method: str, of: Callable, key: PRNGKeyArray) -> list[optax.Gradient
 _OPTIMIZERS = {
     "sgd": lambda of: optax.sgd(of("learning_rate"), momentum=_momentum(of("momentum"))),
     # Not optax's: units that are replaced start with their own step count.
-    "adam": lambda of: plastax.adam(of("learning_rate")),
+    "adam": lambda of: plastax.resettable_adam(of("learning_rate")),
     "muon": lambda of: optax.contrib.muon(of("learning_rate")),
 }
 

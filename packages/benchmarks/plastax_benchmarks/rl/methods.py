@@ -50,7 +50,7 @@ def base_optimizer(config: AntConfig, resets_units: bool) -> optax.GradientTrans
     elif config.optimizer == "muon":
         made = optax.contrib.muon(rate, adam_b1=config.beta_1, adam_b2=config.beta_2)
     elif resets_units:
-        made = plastax.adam(rate, config.beta_1, config.beta_2)
+        made = plastax.resettable_adam(rate, config.beta_1, config.beta_2)
     else:
         made = optax.adam(rate, config.beta_1, config.beta_2)
     return optax.with_extra_args_support(made)
@@ -101,7 +101,7 @@ def optimizer_for(config: AntConfig, observation_size: int, action_size: int) ->
                 threshold=_value(config, "redo_threshold"),
                 interval=config.redo_interval,
                 key=key,
-                init=lecun,
+                unit_init=lecun,
             )
         parts.append(step)
         if recipe.effective_rank:
@@ -112,7 +112,7 @@ def optimizer_for(config: AntConfig, observation_size: int, action_size: int) ->
                     interval=config.er_batch,
                     window=config.er_window or config.er_batch,
                     steps=config.er_step,
-                    inputs=minibatch,
+                    inputs_like=minibatch,
                 )
             )
         return optax.chain(*parts)

@@ -112,7 +112,7 @@ def main(arguments: list[str] | None = None) -> None:
     single_threaded_lapack()
     base = optax.chain(optax.add_decayed_weights(WEIGHT_DECAY), optax.sgd(LEARNING_RATE))
     example = jax.ShapeDtypeStruct((1, SIZES[0]), jnp.float32)
-    step = plastax.effective_rank_step(features, ER_RATE, interval=INTERVAL, window=INTERVAL, inputs=example)
+    step = plastax.effective_rank_step(features, ER_RATE, interval=INTERVAL, window=INTERVAL, inputs_like=example)
     keys = jax.random.split(jax.random.key(0), SEEDS)
     params = jax.vmap(init)(keys)
 

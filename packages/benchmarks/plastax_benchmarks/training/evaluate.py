@@ -72,7 +72,7 @@ def _look(
     key = jax.random.fold_in(jax.random.fold_in(keys.order, number), 1 + held_out)
     examples, weights = some_examples(trainer.problem, data, task, key, trainer.settings.eval_size, held_out=held_out)
     counted = jax.eval_shape(lambda x: trainer.apply(learner, task, x, train=False)[1], examples.inputs)
-    layers = trainer.network.dense_layers
+    layers = trainer.network.rank_layers
 
     def chunk(batch):
         inputs, targets, weight = batch

@@ -212,7 +212,7 @@ class Trainer:
 
     def _raise_rank(self, features: Callable, learner: Learner, inputs: Array, rate) -> PyTree:
         """The parameters after the effective-rank steps at the end of a block."""
-        layers = self.network.dense_layers
+        layers = self.network.rank_layers
 
         def descend(_, params):
             gradient = plastax.effective_rank_gradient(

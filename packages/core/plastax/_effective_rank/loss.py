@@ -1,27 +1,28 @@
 """The effective-rank loss, and its gradient with respect to parameters."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
 from .rank import effective_rank
-from .select import select_layers
+from .select import LayerFilter, select_layers
 
 
-Features = Callable[..., PyTree[Float[Array, "samples width"]]]
+FeaturesFn = Callable[..., PyTree[Float[Array, "samples width"]]]
 """Pure, from `(params, inputs)` or `(params, inputs, model_state)` to a pytree of [samples, width] arrays."""
 
-Layers = Sequence[str] | Callable[[str], bool] | None
+RankFn = Callable[..., Float[Array, ""]]
+"""A measure of rank: `(features, *, mask) -> scalar`."""
 
 
 def effective_rank_loss(
     features: PyTree[Float[Array, "..."]],
     *,
-    layers: Sequence[str] | Callable[[str], bool] | None = None,
+    layers: LayerFilter = None,
     mask: Bool[Array, " samples"] | None = None,
-    rank: Callable[..., Float[Array, ""]] = effective_rank,
+    rank: RankFn = effective_rank,
 ) -> Float[Array, ""]:
     """Minus the mean effective rank over layers: what L2-ER minimizes.
 
@@ -65,14 +66,14 @@ def effective_rank_loss(
 
 
 def effective_rank_gradient(
-    features: Features,
+    features: FeaturesFn,
     params: PyTree,
     inputs: PyTree,
     *,
     model_state: PyTree = None,
     mask: Bool[Array, " samples"] | None = None,
-    layers: Layers = None,
-    rank: Callable[..., Float[Array, ""]] = effective_rank,
+    layers: LayerFilter = None,
+    rank: RankFn = effective_rank,
 ) -> PyTree:
     """The gradient of [`plastax.effective_rank_loss`][] through a network: one ER step is a step against it.
 
@@ -114,14 +115,14 @@ def effective_rank_gradient(
 
 
 def rank_and_gradient(
-    features: Features,
+    features: FeaturesFn,
     params: PyTree,
     inputs: PyTree,
     *,
     model_state: PyTree,
     mask: Bool[Array, " samples"] | None,
-    layers: Layers,
-    rank: Callable[..., Float[Array, ""]],
+    layers: LayerFilter,
+    rank: RankFn,
 ) -> tuple[Float[Array, ""], PyTree]:
     """The mean effective rank over layers, and the gradient of minus that mean with respect to the parameters."""
 

@@ -7,7 +7,11 @@ import jax
 from jaxtyping import PyTree
 
 
-def select_layers(features: PyTree, layers: Sequence[str] | Callable[[str], bool] | None = None) -> dict[str, Any]:
+LayerFilter = Sequence[str] | Callable[[str], bool] | None
+"""Names of layers, a predicate on names, or `None` for all."""
+
+
+def select_layers(features: PyTree, layers: LayerFilter = None) -> dict[str, Any]:
     """The arrays of a pytree of features that were asked for, by name.
 
     A name is the path of a leaf, with slashes: `"dense1"` in a dictionary, `"0"` in a tuple, `"actor/dense1"` below one

@@ -13,8 +13,9 @@ from plastax_kernels._sharding import varying_axes
 
 from .._branch import every
 from .._checks import check_callable, check_interval
-from .._effective_rank.loss import Features, Layers, rank_and_gradient
+from .._effective_rank.loss import FeaturesFn, RankFn, rank_and_gradient
 from .._effective_rank.rank import effective_rank
+from .._effective_rank.select import LayerFilter
 from .hyperparameters import Hyperparameter, check_hyperparameter, injectable, value_at
 from .make import add_scaled, transformation
 from .minibatch_window import check_window, filled, init_window, push, stacked
@@ -27,18 +28,18 @@ Act = Callable[[PyTree, PyTree, RankAndGradientAt, Int[Array, ""]], tuple[Float[
 """From updates, parameters and the number of updates before to the effective rank and what to add to the updates."""
 
 
-@injectable("weight")
+@injectable("er_weight")
 def add_effective_rank(
-    features: Features,
-    weight: Hyperparameter,
+    features: FeaturesFn,
+    er_weight: Hyperparameter,
     *,
     interval: int = 1,
     window: int = 1,
-    inputs: Any = None,
-    layers: Layers = None,
-    rank=effective_rank,
+    inputs_like: Any = None,
+    layers: LayerFilter = None,
+    rank: RankFn = effective_rank,
 ) -> optax.GradientTransformationExtraArgs:
-    """Adds `weight` times the gradient of the effective-rank loss to the updates, every `interval` steps.
+    """Adds `er_weight` times the gradient of the effective-rank loss to the updates, every `interval` steps.
 
     Goes *before* the optimizer, which then treats it like any other gradient (momentum and Adam see it). For a step of
     its own after the optimizer, see [`plastax.effective_rank_step`][].
@@ -67,11 +68,11 @@ def add_effective_rank(
 
     - `features`: a pure function `(params, inputs)` to a pytree of [samples, width] arrays, the hidden features of
         dense layers. With `update(..., model_state=s)` it is called as `(params, inputs, s)`.
-    - `weight`: the factor of the gradient, not negative; a number or an optax schedule, evaluated at the number of
+    - `er_weight`: the factor of the gradient, not negative; a number or an optax schedule, evaluated at the number of
         updates before this one.
     - `interval`: the steps from one addition to the next.
     - `window`: how many of the last minibatches to compute the effective rank on.
-    - `inputs`: the `jax.ShapeDtypeStruct` of one minibatch (or a pytree of them, or a minibatch); needed when
+    - `inputs_like`: the `jax.ShapeDtypeStruct` of one minibatch (or a pytree of them, or a minibatch); needed when
         `window > 1`.
     - `layers`: which of the features count, see [`plastax.select_layers`][].
     - `rank`: the measure of rank, see [`plastax.effective_rank_loss`][].
@@ -82,14 +83,14 @@ def add_effective_rank(
     `effective_rank_due=` (`True` or `False`, in place of the interval: see "Convolutions" in `docs/effective_rank.md`).
     Its state is a [`plastax.EffectiveRankState`][].
     """
-    check_hyperparameter("weight", weight, 0.0)
-    return _add_effective_rank("add_effective_rank", features, weight, interval, window, inputs, layers, rank)
+    check_hyperparameter("er_weight", er_weight, 0.0)
+    return _add_effective_rank("add_effective_rank", features, er_weight, interval, window, inputs_like, layers, rank)
 
 
-def _add_effective_rank(name, features, weight, interval, window, inputs, layers, rank):
+def _add_effective_rank(name, features, er_weight, interval, window, inputs_like, layers, rank):
     def add(updates, params, rank_and_gradient_at, updates_before):
         found, gradient = rank_and_gradient_at(params)
-        factor = value_at(weight, updates_before)
+        factor = value_at(er_weight, updates_before)
         return found, jax.tree.map(lambda g: jnp.asarray(factor, g.dtype) * g, gradient)
 
     return windowed(
@@ -98,7 +99,7 @@ def _add_effective_rank(name, features, weight, interval, window, inputs, layers
         features,
         interval=interval,
         window=window,
-        inputs=inputs,
+        inputs_like=inputs_like,
         layers=layers,
         rank=rank,
     )
@@ -106,16 +107,16 @@ def _add_effective_rank(name, features, weight, interval, window, inputs, layers
 
 @injectable("weight_decay", "er_weight")
 def l2_er(
-    features: Features,
+    features: FeaturesFn,
     *,
     weight_decay: Hyperparameter,
     er_weight: Hyperparameter,
     mask: Any = None,
     interval: int = 1,
     window: int = 1,
-    inputs: Any = None,
-    layers: Layers = None,
-    rank=effective_rank,
+    inputs_like: Any = None,
+    layers: LayerFilter = None,
+    rank: RankFn = effective_rank,
 ) -> optax.GradientTransformationExtraArgs:
     r"""L2 and effective-rank regularization together: what keeps a network able to learn.
 
@@ -163,10 +164,10 @@ def l2_er(
     """
     check_hyperparameter("weight_decay", weight_decay, 0.0)
     check_hyperparameter("er_weight", er_weight, 0.0)
-    effective = _add_effective_rank("l2_er", features, er_weight, interval, window, inputs, layers, rank)
+    effective = _add_effective_rank("l2_er", features, er_weight, interval, window, inputs_like, layers, rank)
 
     def update(updates, state, params, **extra_args):
-        decay = value_at(weight_decay, state.updates)
+        decay = value_at(weight_decay, state.count)
         chosen = mask(params) if callable(mask) else mask
         if chosen is None:
             decayed = add_scaled(updates, decay, params)
@@ -181,13 +182,13 @@ def l2_er(
 def windowed(
     name: str,
     act: Act,
-    features: Features,
+    features: FeaturesFn,
     *,
     interval: int,
     window: int,
-    inputs: Any,
-    layers: Layers,
-    rank: Callable[..., Float[Array, ""]],
+    inputs_like: Any,
+    layers: LayerFilter,
+    rank: RankFn,
 ) -> optax.GradientTransformationExtraArgs:
     """A transformation that adds the second result of `act` to the updates at every `interval`-th step.
 
@@ -195,16 +196,15 @@ def windowed(
     """
     check_callable("features", features)
     check_interval("interval", interval)
-    check_window(name, window, inputs)
-    expected = inputs
+    check_window(name, window, inputs_like)
 
     def init(params):
-        return init_window(window, expected, params)
+        return init_window(window, inputs_like, params)
 
     def update(updates, state, params, *, inputs=None, model_state=None, effective_rank_due=None, **_):
         check_due(effective_rank_due)
-        updates_before = state.updates
-        state = push(name, state, inputs, expected)
+        updates_before = state.count
+        state = push(name, state, inputs, inputs_like)
 
         def rank_and_gradient_at(params):
             with _naming_masked_parameters(name, params):
@@ -229,7 +229,7 @@ def windowed(
             return state.effective_rank, jax.tree.map(jnp.zeros_like, params)
 
         if effective_rank_due is None:
-            found, addition = every(interval, state.count, due, not_due)
+            found, addition = every(interval, state.since_restart, due, not_due)
         else:
             found, addition = due() if effective_rank_due else not_due()
         return add_scaled(updates, 1, addition), state._replace(effective_rank=found)

@@ -9,8 +9,9 @@ import optax
 from plastax_kernels._sharding import varying_axes, varying_over
 
 from .._checks import check_count, check_range
-from .._effective_rank.loss import Features, Layers
+from .._effective_rank.loss import FeaturesFn, RankFn
 from .._effective_rank.rank import effective_rank
+from .._effective_rank.select import LayerFilter
 from .._types import Scalar
 from .effective_rank import windowed
 from .hyperparameters import Hyperparameter, check_hyperparameter, injectable, value_at
@@ -24,21 +25,21 @@ SMALLEST_PARAMETER = 1e-3
 
 @injectable("learning_rate")
 def effective_rank_step(
-    features: Features,
+    features: FeaturesFn,
     learning_rate: Hyperparameter,
     *,
     interval: int = 1,
     window: int = 1,
     steps: int = 1,
     max_relative_step: Scalar | None = None,
-    inputs: Any = None,
-    layers: Layers = None,
-    rank=effective_rank,
+    inputs_like: Any = None,
+    layers: LayerFilter = None,
+    rank: RankFn = effective_rank,
 ) -> optax.GradientTransformationExtraArgs:
     """Plain gradient steps that raise the effective rank, taken after the optimizer's own step.
 
     Algorithm 1 of the paper is `optax.chain(optax.add_decayed_weights(wd), optax.sgd(lr), effective_rank_step(features,
-    er_lr, interval=U, window=U, inputs=...))`. Every `interval` steps the last `window` minibatches are run at the
+    er_lr, interval=U, window=U, inputs_like=...))`. Every `interval` steps the last `window` minibatches are run at the
     parameters *after* the optimizer's step, and the parameters move by `-learning_rate` times the gradient of the
     effective-rank loss: no momentum, no Adam, no decay. It must be the last of a chain.
 
@@ -66,7 +67,7 @@ def effective_rank_step(
         optimizer = optax.chain(
             optax.add_decayed_weights(1e-3),
             optax.sgd(1e-2),
-            plastax.effective_rank_step(features, 1e-3, interval=10, window=10, inputs=minibatch),
+            plastax.effective_rank_step(features, 1e-3, interval=10, window=10, inputs_like=minibatch),
         )
         params = jnp.ones((3, 5))
         opt_state = optimizer.init(params)
@@ -85,7 +86,7 @@ def effective_rank_step(
     - `steps`: how many effective-rank steps to take in a row.
     - `max_relative_step`: how far one effective-rank step may move each parameter array, as a share of the array's own
         size (both as root mean squares, the size at least 1e-3). Longer steps are scaled down. `None` for no bound.
-    - `inputs`: the `jax.ShapeDtypeStruct` of one minibatch (or a pytree of them, or a minibatch); needed when
+    - `inputs_like`: the `jax.ShapeDtypeStruct` of one minibatch (or a pytree of them, or a minibatch); needed when
         `window > 1`.
     - `layers`: which of the features count, see [`plastax.select_layers`][].
     - `rank`: the measure of rank, see [`plastax.effective_rank_loss`][].
@@ -135,7 +136,7 @@ def effective_rank_step(
         features,
         interval=interval,
         window=window,
-        inputs=inputs,
+        inputs_like=inputs_like,
         layers=layers,
         rank=rank,
     )

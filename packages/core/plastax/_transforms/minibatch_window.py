@@ -15,42 +15,42 @@ from .._checks import check_count
 class EffectiveRankState(NamedTuple):
     """State of the effective-rank transformations.
 
-    - `count`: the minibatches since the last restart.
+    - `count`: the number of updates since `init`, at which schedules are evaluated.
+    - `since_restart`: the number of minibatches since the last restart.
     - `batches`: the last few of them, with the structure of one minibatch and a leading axis of the window's size. It
         is `None` for a window of one minibatch, which need not be kept. Typed random keys are kept as key data.
-    - `updates`: the updates since `init`, at which schedules are evaluated.
     - `effective_rank`: the mean effective rank over layers where the last effective-rank gradient was taken, for logs;
         0 before the first one.
     """
 
     count: Int[Array, ""]
+    since_restart: Int[Array, ""]
     batches: PyTree[Array] | None
-    updates: Int[Array, ""]
     effective_rank: Float[Array, ""]
 
 
-def check_window(transform: str, window: int, inputs: Any) -> None:
-    """Raises unless `inputs` describes what a window of that size has to hold."""
+def check_window(transform: str, window: int, inputs_like: Any) -> None:
+    """Raises unless `inputs_like` describes what a window of that size has to hold."""
     check_count("window", window)
-    if inputs is None:
+    if inputs_like is None:
         if window > 1:
             raise ValueError(
                 f"{transform} with window={window} keeps minibatches and has to know their shape: pass "
-                "inputs=jax.ShapeDtypeStruct(minibatch.shape, minibatch.dtype), or a pytree of them"
+                "inputs_like=jax.ShapeDtypeStruct(minibatch.shape, minibatch.dtype), or a pytree of them"
             )
         return
-    leaves = jax.tree.leaves(inputs)
+    leaves = jax.tree.leaves(inputs_like)
     if not leaves:
-        raise ValueError(f"{transform} got empty inputs={inputs!r}")
+        raise ValueError(f"{transform} got empty inputs_like={inputs_like!r}")
     for leaf in leaves:
         if not (hasattr(leaf, "shape") and hasattr(leaf, "dtype")):
-            raise TypeError(f"inputs must be a pytree of jax.ShapeDtypeStruct or arrays, got {leaf!r}")
+            raise TypeError(f"inputs_like must be a pytree of jax.ShapeDtypeStruct or arrays, got {leaf!r}")
         if not leaf.shape or 0 in leaf.shape:
             raise ValueError(f"a minibatch needs a leading axis of samples and no empty axis, got shape {leaf.shape}")
 
 
-def init_window(window: int, inputs: Any, params: PyTree) -> EffectiveRankState:
-    """An empty window of minibatches like `inputs`."""
+def init_window(window: int, inputs_like: Any, params: PyTree) -> EffectiveRankState:
+    """An empty window of minibatches like `inputs_like`."""
 
     def empty(leaf):
         shown = jax.eval_shape(_without_keys, leaf)
@@ -58,14 +58,14 @@ def init_window(window: int, inputs: Any, params: PyTree) -> EffectiveRankState:
 
     return EffectiveRankState(
         count=jnp.zeros((), jnp.int32),
-        batches=None if window == 1 else jax.tree.map(empty, inputs),
-        updates=jnp.zeros((), jnp.int32),
+        since_restart=jnp.zeros((), jnp.int32),
+        batches=None if window == 1 else jax.tree.map(empty, inputs_like),
         # Inside of shard_map it differs between devices where the parameters do.
         effective_rank=varying_over(jnp.zeros((), jnp.float32), varying_axes(params)),
     )
 
 
-def push(transform: str, state: EffectiveRankState, inputs: Any, expected: Any) -> EffectiveRankState:
+def push(transform: str, state: EffectiveRankState, inputs: Any, inputs_like: Any) -> EffectiveRankState:
     """The state with one more minibatch, in the place of the oldest."""
     if inputs is None:
         raise ValueError(
@@ -73,20 +73,20 @@ def push(transform: str, state: EffectiveRankState, inputs: Any, expected: Any) 
             "nnx.Optimizer.update passes such arguments on, but flax's TrainState.apply_gradients does not pass them "
             "on: call state.tx.update and optax.apply_updates yourself"
         )
-    if expected is not None:
-        _check_like(transform, inputs, expected)
+    if inputs_like is not None:
+        _check_like(transform, inputs, inputs_like)
 
     def write(batches, batch):
         # On a mesh with explicit axes, each device keeps all samples of the window.
         batch = gathered(_without_keys(jnp.asarray(batch)))
         return jax.lax.dynamic_update_index_in_dim(
-            batches, batch.astype(batches.dtype), state.count % batches.shape[0], 0
+            batches, batch.astype(batches.dtype), state.since_restart % batches.shape[0], 0
         )
 
     return state._replace(
-        count=jnp.asarray(optax.safe_increment(state.count)),
+        since_restart=jnp.asarray(optax.safe_increment(state.since_restart)),
         batches=None if state.batches is None else jax.tree.map(write, state.batches, inputs),
-        updates=jnp.asarray(optax.safe_increment(state.updates)),
+        count=jnp.asarray(optax.safe_increment(state.count)),
     )
 
 
@@ -101,7 +101,7 @@ def stacked(state: EffectiveRankState, inputs: Any) -> PyTree[Array]:
 
     def merge(batches, batch):
         window, *shape = batches.shape
-        come = (jnp.arange(window) < state.count).reshape(window, *(1 for _ in shape))
+        come = (jnp.arange(window) < state.since_restart).reshape(window, *(1 for _ in shape))
         merged = jnp.where(come, batches, batches[0]).reshape(-1, *shape[1:])
         return jax.random.wrap_key_data(merged, impl=jax.random.key_impl(batch)) if _is_key(batch) else merged
 
@@ -115,7 +115,7 @@ def filled(state: EffectiveRankState, interval: int) -> Bool[Array, " samples"] 
     window, samples, *_ = jax.tree.leaves(state.batches)[0].shape
     if window <= interval:
         return None
-    return jnp.repeat(jnp.arange(window) < state.count, samples)
+    return jnp.repeat(jnp.arange(window) < state.since_restart, samples)
 
 
 def restart_windows(opt_state: PyTree) -> PyTree:
@@ -135,7 +135,7 @@ def restart_windows(opt_state: PyTree) -> PyTree:
         features = lambda params, inputs: inputs @ params
         minibatch = jnp.ones((4, 3))
         optimizer = optax.chain(
-            optax.adam(1e-3), plastax.effective_rank_step(features, 1e-3, interval=10, window=10, inputs=minibatch)
+            optax.adam(1e-3), plastax.effective_rank_step(features, 1e-3, interval=10, window=10, inputs_like=minibatch)
         )
         opt_state = optimizer.init(jnp.ones((3, 5)))
         opt_state = plastax.restart_windows(opt_state)  # at the start of each task
@@ -156,7 +156,7 @@ def restart_windows(opt_state: PyTree) -> PyTree:
         if not isinstance(node, EffectiveRankState):
             return node
         windows += 1
-        return node._replace(count=jnp.zeros_like(node.count))
+        return node._replace(since_restart=jnp.zeros_like(node.since_restart))
 
     restarted = jax.tree.map(restart, opt_state, is_leaf=lambda node: isinstance(node, EffectiveRankState))
     if windows == 0:

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Int
 
-from .._branch import every as every_steps
-from .._checks import check_count
+from .._branch import every
+from .._checks import check_interval
 from .._numerics import apply_update
 from .hyperparameters import Hyperparameter, check_hyperparameter, injectable, value_at
 from .keys import KeyData, RandomKey, as_key, key_data
@@ -24,7 +24,7 @@ class ShrinkAndPerturbState(NamedTuple):
 
 @injectable("shrink", "sigma")
 def shrink_and_perturb(
-    shrink: Hyperparameter, sigma: Hyperparameter, *, key: RandomKey, every: int = 1
+    shrink: Hyperparameter, sigma: Hyperparameter, *, key: RandomKey, interval: int = 1
 ) -> optax.GradientTransformationExtraArgs:
     r"""Multiplies the parameters by `1 - shrink` and adds Gaussian noise, every so many steps.
 
@@ -50,7 +50,7 @@ def shrink_and_perturb(
     - `shrink`: the fraction of the parameters that is removed, in [0, 1]. A number or a schedule.
     - `sigma`: the standard deviation of the noise, not negative. A number or a schedule.
     - `key`: for the noise.
-    - `every`: the number of steps from one time to the next.
+    - `interval`: the number of steps from one time to the next.
 
     **Returns:**
 
@@ -63,7 +63,7 @@ def shrink_and_perturb(
     """
     check_hyperparameter("shrink", shrink, 0.0, 1.0)
     check_hyperparameter("sigma", sigma, 0.0)
-    check_count("every", every)
+    check_interval("interval", interval)
     key_data(key)
 
     def init(params):
@@ -83,7 +83,7 @@ def shrink_and_perturb(
 
             return jax.tree.map(one, params, updates, optax.tree.random_like(now, params, jax.random.normal))
 
-        addition = every_steps(every, count, act, lambda: jax.tree.map(jnp.zeros_like, params))
+        addition = every(interval, count, act, lambda: jax.tree.map(jnp.zeros_like, params))
         return add_scaled(updates, 1, addition), ShrinkAndPerturbState(count, key_data(next_key))
 
     return transformation("shrink_and_perturb", init, update)

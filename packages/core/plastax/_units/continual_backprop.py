@@ -15,10 +15,10 @@ from .._checks import check_range
 from .._transforms.hyperparameters import Hyperparameter, check_hyperparameter, injectable, value_at
 from .._transforms.keys import KeyData, RandomKey, as_key, key_data
 from .._transforms.make import transformation
-from .._types import Scalar
+from .._types import Initializer, Scalar
 from .description import Units
 from .locate import check_units, contribution, locate_units, read_features
-from .replace import Init, check_optimizer, draw_units, no_units, place_units
+from .replace import check_optimizer, draw_units, no_units, place_units
 from .resettable_adam import bias_correction
 
 
@@ -37,8 +37,8 @@ class ContinualBackpropState(NamedTuple):
     `key` is the data of a random key.
     """
 
-    inner: optax.OptState
-    step: Int[Array, ""]
+    inner_state: optax.OptState
+    count: Int[Array, ""]
     key: KeyData
     layers: tuple[UnitStatistics, ...]
     replaced: Int[Array, " layers"]
@@ -53,7 +53,7 @@ def continual_backprop(
     decay_rate: Scalar = 0.99,
     maturity_threshold: int | Array = 100,
     key: RandomKey,
-    init: Init | None = None,
+    unit_init: Initializer | None = None,
 ) -> optax.GradientTransformationExtraArgs:
     r"""Wraps an optimizer; after each of its steps, the least useful mature units may be replaced by new ones.
 
@@ -74,10 +74,10 @@ def continual_backprop(
     weights at each step. Units are chosen and drawn in a branch that is entered when one is due, also under `vmap` over
     seeds, and only as many are drawn as can be due at once (all of them if `replacement_rate` is traced).
 
-    Any optimizer will do whose state has one entry for each parameter entry, also in chains and under `optax.masked`.
-    Factored optimizers (`optax.adafactor`) are refused at `init`. `optax.adam` has one step count for all parameters,
-    which is not reset: use [`plastax.adam`][], else `init` warns. Since the updates lead to given parameters, nothing
-    that changes them may come after this transform. Regularizers go in front:
+    Works with any optimizer whose state has one entry for each parameter entry, also in chains and under
+    `optax.masked`. Factored optimizers (`optax.adafactor`) are refused at `init`. `optax.adam` has one step count for
+    all parameters, which is not reset: use [`plastax.resettable_adam`][], otherwise `init` warns. The updates lead to
+    exact values of the parameters, so no transformation that changes the updates may follow. Regularizers go in front:
     `optax.chain(regularizer, continual_backprop(...))`.
 
     Updates have the wider type of parameters and gradients, so that the outgoing weights of a new unit are exactly
@@ -111,7 +111,7 @@ def continual_backprop(
             outgoing=(plastax.Outgoing(lambda p: p["w2"], axis=0, bias=lambda p: p["b2"]),),
         )
         optimizer = plastax.continual_backprop(
-            plastax.adam(1e-3), [units], replacement_rate=1e-4, key=jax.random.key(0)
+            plastax.resettable_adam(1e-3), [units], replacement_rate=1e-4, key=jax.random.key(0)
         )
 
         params = {
@@ -135,9 +135,9 @@ def continual_backprop(
     - `decay_rate`: of the running means, in [0, 1).
     - `maturity_threshold`: the number of steps for which a new unit is left alone.
     - `key`: for drawing new kernels. In a run over several seeds, give each its own.
-    - `init`: `(key, shape, dtype) -> array`, called with the shape of the whole kernel, as in `jax.nn.initializers`
-        (which take kernels as [..., in, out]; for [out, in] set their `in_axis` and `out_axis`). By default, uniform
-        between $\pm\sqrt{6 / \text{fan-in}}$, drawn for the new units alone.
+    - `unit_init`: draws new kernels, `(key, shape, dtype) -> array`. It is called with the shape of the whole kernel,
+        as in `jax.nn.initializers` (which take kernels as [..., in, out]; for [out, in] set their `in_axis` and
+        `out_axis`). By default, uniform between $\pm\sqrt{6 / \text{fan-in}}$, drawn for the new units alone.
 
     **Returns:**
 
@@ -158,13 +158,13 @@ def continual_backprop(
     optimizer = optax.with_extra_args_support(optimizer)
     method = "continual_backprop"
 
-    def init_state(params):
+    def init(params):
         layers = locate_units(method, units, params)
-        inner = optimizer.init(params)
-        check_optimizer(method, optimizer, layers, params, inner)
+        inner_state = optimizer.init(params)
+        check_optimizer(method, optimizer, layers, params, inner_state)
         return ContinualBackpropState(
-            inner=inner,
-            step=jnp.zeros((), jnp.int32),
+            inner_state=inner_state,
+            count=jnp.zeros((), jnp.int32),
             key=key_data(key),
             layers=tuple(
                 UnitStatistics(
@@ -180,11 +180,11 @@ def continual_backprop(
 
     def update(updates, state, params, *, features=None, **extra):
         layers = locate_units(method, units, params)
-        updates, inner = optimizer.update(updates, state.inner, params, features=features, **extra)
+        updates, inner_state = optimizer.update(updates, state.inner_state, params, features=features, **extra)
         old, structure = jax.tree.flatten(params)
         new = structure.flatten_up_to(updates)
 
-        rate = value_at(replacement_rate, state.step)
+        rate = value_at(replacement_rate, state.count)
         statistics, due, most = [], [], [_most_at_once(rate, layer.width) for layer in layers]
         for layer, past, limit in zip(layers, state.layers, most, strict=True):
             rows = read_features(method, features, layer)
@@ -209,7 +209,7 @@ def continual_backprop(
                 least_useful(known.utility / correction, known.age > maturity_threshold, number, limit)
                 for known, correction, number, limit in zip(statistics, corrections, due, most, strict=True)
             ]
-            return draw_units(layers, old, least, jax.random.fold_in(key, state.step), init)
+            return draw_units(layers, old, least, jax.random.fold_in(key, state.count), unit_init)
 
         def draw_none(old, *_):
             return no_units(layers, old, most)
@@ -218,7 +218,7 @@ def continual_backprop(
         inputs = old, as_key(state.key, key), statistics, corrections
         new_units = run_if(jnp.any(due > 0), draw, draw_none, *inputs)
         means = [known.mean / correction for known, correction in zip(statistics, corrections, strict=True)]
-        updates, inner = place_units(optimizer, layers, new_units, params, updates, inner, means)
+        updates, inner_state = place_units(optimizer, layers, new_units, params, updates, inner_state, means)
         statistics = [
             UnitStatistics(
                 *(jnp.where(fresh.of >= 0, 0, value) for value in (known.age, known.utility, known.mean)),
@@ -227,9 +227,9 @@ def continual_backprop(
             for known, fresh, number in zip(statistics, new_units, due, strict=True)
         ]
         replaced = state.replaced + due
-        return updates, ContinualBackpropState(inner, state.step + 1, state.key, tuple(statistics), replaced)
+        return updates, ContinualBackpropState(inner_state, state.count + 1, state.key, tuple(statistics), replaced)
 
-    return transformation(method, init_state, update)
+    return transformation(method, init, update)
 
 
 def least_useful(

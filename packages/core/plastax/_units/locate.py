@@ -34,7 +34,7 @@ class Reader(NamedTuple):
     bias_axis: int | None
 
 
-class Layer(NamedTuple):
+class LocatedUnits(NamedTuple):
     """One resettable layer, found in the parameters."""
 
     features: str
@@ -64,7 +64,7 @@ def check_units(units: Units | Sequence[Units]) -> tuple[Units, ...]:
     return units
 
 
-def locate_units(method: str, units: tuple[Units, ...], params: PyTree) -> tuple[Layer, ...]:
+def locate_units(method: str, units: tuple[Units, ...], params: PyTree) -> tuple[LocatedUnits, ...]:
     """Finds the arrays of all layers in the parameters and checks that their shapes agree."""
     leaves, structure = jax.tree.flatten(params)
     # Arrays, since a variable of nnx may be read with [...].
@@ -86,7 +86,7 @@ def locate_units(method: str, units: tuple[Units, ...], params: PyTree) -> tuple
             raise ValueError(f"{what}: `where` must pick one array out of the parameters, got {picked}")
         return int(picked[0])
 
-    def locate(layer: Units) -> Layer:
+    def locate(layer: Units) -> LocatedUnits:
         what = f"the units of {layer.features!r}"
         widths = {}
 
@@ -112,7 +112,7 @@ def locate_units(method: str, units: tuple[Units, ...], params: PyTree) -> tuple
             outgoing.append(Reader(at, bias, axis))
         if len(set(widths.values())) != 1:
             raise ValueError(f"{what}: the arrays disagree about the number of units: {widths}")
-        return Layer(layer.features, widths["incoming[0]"], incoming, tuple(outgoing))
+        return LocatedUnits(layer.features, widths["incoming[0]"], incoming, tuple(outgoing))
 
     return tuple(locate(layer) for layer in units)
 
@@ -146,7 +146,7 @@ def _hidden(method, what):
     )
 
 
-def read_features(method: str, features: PyTree, layer: Layer) -> Float[Array, "samples positions width"]:
+def read_features(method: str, features: PyTree, layer: LocatedUnits) -> Float[Array, "samples positions width"]:
     """The features of a layer in float32, with all positions on one axis."""
     if features is None:
         raise ValueError(f"{method} needs the hidden features: call update(grads, state, params, features=features)")
@@ -167,7 +167,7 @@ def read_features(method: str, features: PyTree, layer: Layer) -> Float[Array, "
 
 
 def contribution(
-    layer: Layer, activity: Float[Array, "positions width"], params: list[Array], updates: list[Any]
+    layer: LocatedUnits, activity: Float[Array, "positions width"], params: list[Array], updates: list[Any]
 ) -> Float[Array, " width"]:
     """The mean of |outgoing weight| times the activity that it reads, over all outgoing weights of each unit.
 

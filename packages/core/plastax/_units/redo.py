@@ -13,10 +13,10 @@ from .._checks import check_count
 from .._transforms.hyperparameters import Hyperparameter, check_hyperparameter, injectable, value_at
 from .._transforms.keys import KeyData, RandomKey, as_key, key_data
 from .._transforms.make import transformation
-from .._types import Scalar
+from .._types import Initializer, Scalar
 from .description import Units
 from .locate import check_units, locate_units, read_features
-from .replace import Init, check_optimizer, draw_units, no_units, place_units
+from .replace import check_optimizer, draw_units, no_units, place_units
 
 
 class RedoState(NamedTuple):
@@ -25,8 +25,8 @@ class RedoState(NamedTuple):
     `replaced` counts all units replaced so far in each layer. `key` is the data of a random key.
     """
 
-    inner: optax.OptState
-    step: Int[Array, ""]
+    inner_state: optax.OptState
+    count: Int[Array, ""]
     key: KeyData
     activity: tuple[Float[Array, " width"], ...]
     replaced: Int[Array, " layers"]
@@ -40,7 +40,7 @@ def redo(
     threshold: Hyperparameter = 0.1,
     interval: int = 1000,
     key: RandomKey,
-    init: Init | None = None,
+    unit_init: Initializer | None = None,
 ) -> optax.GradientTransformationExtraArgs:
     r"""Wraps an optimizer; after every `interval`-th of its steps, dormant units are replaced by new ones.
 
@@ -56,7 +56,8 @@ def redo(
         that minibatches of any size will do, even of one sample;
     - in a layer whose units are all dead (where the paper's score is 0/0) all units are dormant;
     - the optimizer's entries go back to their value in `optimizer.init`, which is zero for the paper's Adam. With
-        [`plastax.adam`][] its step counts start again too; `optax.adam` has one count for all parameters, which stays.
+        [`plastax.resettable_adam`][] its step counts start again too; `optax.adam` has one count for all parameters,
+        which stays.
 
     Which optimizers can be wrapped, and what may come before and after, is as for [`plastax.continual_backprop`][].
 
@@ -72,7 +73,7 @@ def redo(
             incoming=(plastax.Incoming(lambda p: p["w1"], axis=1),),
             outgoing=(plastax.Outgoing(lambda p: p["w2"], axis=0),),
         )
-        optimizer = plastax.redo(plastax.adam(1e-3), [units], interval=1, key=jax.random.key(0))
+        optimizer = plastax.redo(plastax.resettable_adam(1e-3), [units], interval=1, key=jax.random.key(0))
         params = {"w1": jnp.ones((3, 2)), "w2": jnp.ones((2, 1))}
         state = optimizer.init(params)
         features = {"hidden": jnp.array([[1.0, 0.0], [2.0, 0.0]])}  # the second unit is dead
@@ -88,7 +89,7 @@ def redo(
         The benchmarks of supervised problems use 0.025.
     - `interval`: the number of steps from one check to the next.
     - `key`: for drawing new kernels. In a run over several seeds, give each its own.
-    - `init`: how new kernels are drawn, as for [`plastax.continual_backprop`][]. The paper draws from the distribution
+    - `unit_init`: draws new kernels, as for [`plastax.continual_backprop`][]. The paper draws from the distribution
         that the layer was initialized with.
 
     **Returns:**
@@ -107,30 +108,30 @@ def redo(
     optimizer = optax.with_extra_args_support(optimizer)
     method = "redo"
 
-    def init_state(params):
+    def init(params):
         layers = locate_units(method, units, params)
-        inner = optimizer.init(params)
-        check_optimizer(method, optimizer, layers, params, inner)
+        inner_state = optimizer.init(params)
+        check_optimizer(method, optimizer, layers, params, inner_state)
         activity = tuple(jnp.zeros(layer.width, jnp.float32) for layer in layers)
         replaced = jnp.zeros(len(layers), jnp.int32)
-        return RedoState(inner, jnp.zeros((), jnp.int32), key_data(key), activity, replaced)
+        return RedoState(inner_state, jnp.zeros((), jnp.int32), key_data(key), activity, replaced)
 
     def update(updates, state, params, *, features=None, **extra):
         layers = locate_units(method, units, params)
-        updates, inner = optimizer.update(updates, state.inner, params, features=features, **extra)
-        step = state.step + 1
+        updates, inner_state = optimizer.update(updates, state.inner_state, params, features=features, **extra)
+        count = state.count + 1
         activity = tuple(
             total + jnp.mean(jnp.abs(read_features(method, features, layer)), axis=(0, 1))
             for layer, total in zip(layers, state.activity, strict=True)
         )
 
         def recycle(old, key, activity):
-            limit = value_at(threshold, state.step)
+            limit = value_at(threshold, state.count)
             replaced = [
                 jnp.where(dormant(total, limit), jnp.arange(total.size, dtype=jnp.int32), total.size)
                 for total in activity
             ]
-            new_units = draw_units(layers, old, replaced, jax.random.fold_in(key, step), init)
+            new_units = draw_units(layers, old, replaced, jax.random.fold_in(key, count), unit_init)
             return new_units, jax.tree.map(jnp.zeros_like, activity)
 
         def wait(old, key, activity):
@@ -138,12 +139,12 @@ def redo(
             return no_units(layers, old, [layer.width for layer in layers]), activity
 
         inputs = jax.tree.leaves(params), as_key(state.key, key), activity
-        new_units, activity = every(interval, step, recycle, wait, *inputs)
-        updates, inner = place_units(optimizer, layers, new_units, params, updates, inner)
+        new_units, activity = every(interval, count, recycle, wait, *inputs)
+        updates, inner_state = place_units(optimizer, layers, new_units, params, updates, inner_state)
         replaced = state.replaced + jnp.stack([jnp.sum(fresh.of >= 0, dtype=jnp.int32) for fresh in new_units])
-        return updates, RedoState(inner, step, state.key, activity, replaced)
+        return updates, RedoState(inner_state, count, state.key, activity, replaced)
 
-    return transformation(method, init_state, update)
+    return transformation(method, init, update)
 
 
 def dormant(activity: Float[Array, " width"], threshold: Scalar) -> Bool[Array, " width"]:

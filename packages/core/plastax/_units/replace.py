@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -11,11 +11,8 @@ import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from .._numerics import apply_update, wider
-from .locate import Layer, by_unit
-
-
-Init = Callable[..., Array]
-"""Draws a new kernel: `(key, shape, dtype) -> array`, as those of `jax.nn.initializers`."""
+from .._types import Initializer
+from .locate import LocatedUnits, by_unit
 
 
 class NewUnits(NamedTuple):
@@ -32,22 +29,22 @@ class NewUnits(NamedTuple):
 
 
 def draw_units(
-    layers: Sequence[Layer],
+    layers: Sequence[LocatedUnits],
     params: list[Array],
     replaced: Sequence[Int[Array, " _"]],
     key: PRNGKeyArray,
-    init: Init | None,
+    unit_init: Initializer | None,
 ) -> list[NewUnits]:
     """Draws a new unit for each of those that are replaced, layer by layer."""
     keys = iter(jax.random.split(key, sum(len(layer.drawn) for layer in layers)))
 
     def draw(layer, units, place, key):
         array = params[place.leaf]
-        if init is None:
+        if unit_init is None:
             bound = math.sqrt(6 / max(1, array.size // layer.width))
             return jax.random.uniform(key, _kernel_shape(array, place, len(units)), array.dtype, -bound, bound)
         # The whole array, since an initialiser may look at both fans, or make the units orthogonal to each other.
-        whole = init(key, array.shape, array.dtype)
+        whole = unit_init(key, array.shape, array.dtype)
         return whole if len(units) == layer.width else jnp.take(whole, units, place.axis, mode="clip")
 
     return [
@@ -60,7 +57,7 @@ def draw_units(
     ]
 
 
-def no_units(layers: Sequence[Layer], params: list[Array], numbers: Sequence[int]) -> list[NewUnits]:
+def no_units(layers: Sequence[LocatedUnits], params: list[Array], numbers: Sequence[int]) -> list[NewUnits]:
     """What `draw_units` returns, with no unit replaced; `numbers` says how many could have been, in each layer."""
     return [
         NewUnits(
@@ -77,7 +74,7 @@ def no_units(layers: Sequence[Layer], params: list[Array], numbers: Sequence[int
 
 def place_units(
     optimizer: optax.GradientTransformationExtraArgs,
-    layers: tuple[Layer, ...],
+    layers: tuple[LocatedUnits, ...],
     new_units: Sequence[NewUnits],
     params: PyTree,
     updates: PyTree,
@@ -191,8 +188,8 @@ def check_optimizer(method: str, optimizer: optax.GradientTransformation, layers
     except Exception as error:
         raise ValueError(
             f"{method} cannot tell which entries of the optimizer's state belong to which parameter. Wrap an optimizer "
-            "whose state is shaped like the parameters (SGD with momentum, plastax.adam, optax.lion, ...), and put "
-            f"regularizers in front of it: optax.chain(regularizer, {method}(optimizer, ...))."
+            "whose state is shaped like the parameters (SGD with momentum, plastax.resettable_adam, optax.lion, ...), "
+            f"and put regularizers in front of it: optax.chain(regularizer, {method}(optimizer, ...))."
         ) from error
     leaves = jax.tree.leaves(params)
     touched = {place.leaf for layer in layers for place in layer.places}
@@ -203,7 +200,8 @@ def check_optimizer(method: str, optimizer: optax.GradientTransformation, layers
                 f"{method} cannot reset the optimizer's memory of one unit: for a parameter of shape "
                 f"{leaves[leaf].shape} the optimizer keeps an array of shape {jnp.shape(value)}, as factored ones "
                 "(optax.adafactor, optax.sm3) do. Use one that keeps an entry for each parameter entry, for instance "
-                f"plastax.adam. Transforms that are no optimizers can go in front: optax.chain(..., {method}(...))."
+                "plastax.resettable_adam. Transformations that are not optimizers can go in front: "
+                f"optax.chain(..., {method}(...))."
             )
 
     jax.tree.map(check, leaf_of_state, state)
@@ -212,8 +210,8 @@ def check_optimizer(method: str, optimizer: optax.GradientTransformation, layers
         if _is_adam(node) and kernels & set(jax.tree.leaves(node.mu)):
             warnings.warn(
                 f"{method} wraps an Adam of optax (optax.adam, optax.adamw, ...), which has one step count for all "
-                "parameters: the first steps of a new unit are about three times too long. Use plastax.adam, or "
-                "plastax.scale_by_adam in place of optax.scale_by_adam",
+                "parameters: the first steps of a new unit are about three times too long. Use "
+                "plastax.resettable_adam, or plastax.scale_by_resettable_adam in place of optax.scale_by_adam",
                 stacklevel=4,
             )
 

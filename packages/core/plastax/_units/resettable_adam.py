@@ -16,15 +16,17 @@ from .._transforms.make import transformation
 from .._types import Scalar
 
 
-class ScaleByAdamState(NamedTuple):
+class ScaleByResettableAdamState(NamedTuple):
     """Counts and moments, each shaped like the parameters."""
 
     count: PyTree[Int[Array, "..."]]
-    mean: PyTree[Float[Array, "..."]]
-    square: PyTree[Float[Array, "..."]]
+    mu: PyTree[Float[Array, "..."]]
+    nu: PyTree[Float[Array, "..."]]
 
 
-def scale_by_adam(b1: Scalar = 0.9, b2: Scalar = 0.999, eps: Scalar = 1e-8) -> optax.GradientTransformationExtraArgs:
+def scale_by_resettable_adam(
+    b1: Scalar = 0.9, b2: Scalar = 0.999, eps: Scalar = 1e-8
+) -> optax.GradientTransformationExtraArgs:
     """Adam's direction, with a step count for every single parameter entry.
 
     Without resets this is `optax.scale_by_adam`. The difference shows when [`plastax.continual_backprop`][] or
@@ -45,7 +47,7 @@ def scale_by_adam(b1: Scalar = 0.9, b2: Scalar = 0.999, eps: Scalar = 1e-8) -> o
         import optax
         import plastax
 
-        optimizer = optax.chain(plastax.scale_by_adam(), optax.scale_by_learning_rate(1e-3))
+        optimizer = optax.chain(plastax.scale_by_resettable_adam(), optax.scale_by_learning_rate(1e-3))
         state = optimizer.init(jnp.ones(3))
         updates, state = optimizer.update(jnp.array([1.0, -2.0, 0.0]), state)  # -0.001, 0.001, 0
         ```
@@ -69,10 +71,10 @@ def scale_by_adam(b1: Scalar = 0.9, b2: Scalar = 0.999, eps: Scalar = 1e-8) -> o
     check_range("eps", eps, 0.0)
 
     def init(params):
-        return ScaleByAdamState(
+        return ScaleByResettableAdamState(
             count=jax.tree.map(lambda p: jnp.zeros(p.shape, jnp.int32), params),
-            mean=jax.tree.map(lambda p: jnp.zeros(p.shape, at_least_float32(p.dtype)), params),
-            square=jax.tree.map(lambda p: jnp.zeros(p.shape, at_least_float32(p.dtype)), params),
+            mu=jax.tree.map(lambda p: jnp.zeros(p.shape, at_least_float32(p.dtype)), params),
+            nu=jax.tree.map(lambda p: jnp.zeros(p.shape, at_least_float32(p.dtype)), params),
         )
 
     def update(updates, state, params, **_):
@@ -82,8 +84,8 @@ def scale_by_adam(b1: Scalar = 0.9, b2: Scalar = 0.999, eps: Scalar = 1e-8) -> o
             # Updates that are None (a frozen layer) leave the moments as they are.
             return lambda m, g: m if g is None else decay * m + (1 - decay) * g.astype(m.dtype) ** power
 
-        mean = jax.tree.map(running_mean(b1, 1), state.mean, updates)
-        square = jax.tree.map(running_mean(b2, 2), state.square, updates)
+        mu = jax.tree.map(running_mean(b1, 1), state.mu, updates)
+        nu = jax.tree.map(running_mean(b2, 2), state.nu, updates)
 
         def direction(count, m, s, g, like):
             if g is None:
@@ -91,30 +93,30 @@ def scale_by_adam(b1: Scalar = 0.9, b2: Scalar = 0.999, eps: Scalar = 1e-8) -> o
             size = jnp.sqrt(s / bias_correction(b2, count, s.dtype)) + eps
             return (m / (bias_correction(b1, count, m.dtype) * size)).astype(wider(g.dtype, like.dtype))
 
-        updates = jax.tree.map(direction, count, mean, square, updates, mean if params is None else params)
-        return updates, ScaleByAdamState(count, mean, square)
+        updates = jax.tree.map(direction, count, mu, nu, updates, mu if params is None else params)
+        return updates, ScaleByResettableAdamState(count, mu, nu)
 
-    return transformation("scale_by_adam", init, update, needs_params=False)
+    return transformation("scale_by_resettable_adam", init, update, needs_params=False)
 
 
-def adam(
+def resettable_adam(
     learning_rate: optax.ScalarOrSchedule,
     b1: Scalar = 0.9,
     b2: Scalar = 0.999,
     eps: Scalar = 1e-8,
 ) -> optax.GradientTransformationExtraArgs:
-    """Adam for unit-resetting methods: [`plastax.scale_by_adam`][] and a learning rate.
+    """Adam for unit-resetting methods: [`plastax.scale_by_resettable_adam`][] and a learning rate.
 
     **Arguments:**
 
     - `learning_rate`: a number or a schedule.
-    - `b1`, `b2`, `eps`: as in [`plastax.scale_by_adam`][].
+    - `b1`, `b2`, `eps`: as in [`plastax.scale_by_resettable_adam`][].
 
     **Returns:**
 
     An optimizer.
     """
-    return optax.chain(scale_by_adam(b1, b2, eps), optax.scale_by_learning_rate(learning_rate))
+    return optax.chain(scale_by_resettable_adam(b1, b2, eps), optax.scale_by_learning_rate(learning_rate))
 
 
 def bias_correction(decay: Scalar, count: Int[Array, "..."], dtype=jnp.float32) -> Float[Array, "..."]:

@@ -124,7 +124,7 @@ class ActorCritic(Model):
         return PolicyAndValue(policy, value[:, 0]), features, state
 
     @property
-    def dense_layers(self) -> tuple[str, ...]:
+    def rank_layers(self) -> tuple[str, ...]:
         """Names of the features whose effective rank counts: the hidden layers of actor and critic."""
         return ("actor", "critic")
 

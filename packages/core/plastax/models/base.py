@@ -28,7 +28,7 @@ class Model(eqx.Module):
 
     @property
     @abstractmethod
-    def dense_layers(self) -> tuple[str, ...]:
+    def rank_layers(self) -> tuple[str, ...]:
         """Names of the features whose effective rank counts."""
 
     @abstractmethod

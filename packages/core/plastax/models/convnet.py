@@ -132,7 +132,7 @@ class ConvNet(Model):
         return self.head(x), features, state
 
     @property
-    def dense_layers(self) -> tuple[str, ...]:
+    def rank_layers(self) -> tuple[str, ...]:
         """Names of the features whose effective rank counts: the last two dense ones."""
         return self._names()[1][-2:]
 

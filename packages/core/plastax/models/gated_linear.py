@@ -118,7 +118,7 @@ class GatedLinear(Model):
         return output, {"hidden": hidden}, state
 
     @property
-    def dense_layers(self) -> tuple[str, ...]:
+    def rank_layers(self) -> tuple[str, ...]:
         """Names of the features whose effective rank counts: the hidden layer."""
         return ("hidden",)
 

@@ -5,10 +5,11 @@ from typing import SupportsIndex
 import jax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
+from .._types import Initializer
 from .._units.description import Units
 from .activations import features_per_unit
 from .base import Model, as_size, check_batch
-from .nn import Dense, Hidden, Initializer
+from .nn import Dense, Hidden
 from .units import resettable_chain
 
 
@@ -87,12 +88,12 @@ class MLP(Model):
         kernel = self.hidden[0].layer.kernel
         x = check_batch(x, kernel.shape[:1], kernel.dtype, "MLP")
         features = {}
-        for name, layer in zip(self.dense_layers, self.hidden, strict=True):
+        for name, layer in zip(self.rank_layers, self.hidden, strict=True):
             x = features[name] = layer(x)
         return self.head(x), features, state
 
     @property
-    def dense_layers(self) -> tuple[str, ...]:
+    def rank_layers(self) -> tuple[str, ...]:
         """Names of the features whose effective rank counts: all hidden layers."""
         return tuple(f"dense{i + 1}" for i in range(len(self.hidden)))
 
@@ -102,4 +103,4 @@ class MLP(Model):
         With `layer_norm` a new unit also shifts the other units of its layer, through the mean and the variance that
         they share.
         """
-        return resettable_chain(self, self.dense_layers, lambda params: params.hidden, lambda params: params.head)
+        return resettable_chain(self, self.rank_layers, lambda params: params.hidden, lambda params: params.head)

@@ -1,6 +1,5 @@
 """The layers that the models are made of. Each acts on a batch and computes in the dtype of its parameters."""
 
-from collections.abc import Callable
 from typing import ClassVar, NamedTuple
 
 import equinox as eqx
@@ -9,12 +8,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from .._numerics import widened
+from .._types import Initializer
 from .activations import ACTIVATIONS
 from .convolution import Algorithm, Padding, convolve
-
-
-Initializer = Callable[..., Array]
-"""A function of key and shape, as in `jax.nn.initializers`."""
 
 
 class Dense(eqx.Module):

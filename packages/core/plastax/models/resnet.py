@@ -207,12 +207,12 @@ class ResNet18(Model):
             x, features[f"{name}_inner"], new[name] = block(x, state[name], train=train)
             features[name] = x
         x = jnp.mean(x, axis=(1, 2))
-        for name, layer in zip(self.dense_layers, self.hidden, strict=True):
+        for name, layer in zip(self.rank_layers, self.hidden, strict=True):
             x = features[name] = layer(x)
         return self.head(x), features, new
 
     @property
-    def dense_layers(self) -> tuple[str, ...]:
+    def rank_layers(self) -> tuple[str, ...]:
         """Names of the features whose effective rank counts: the two hidden dense layers."""
         return ("dense1", "dense2")
 
@@ -234,7 +234,7 @@ class ResNet18(Model):
             for i, name in enumerate(_BLOCK_NAMES)
         )
         return inner + resettable_chain(
-            self, self.dense_layers, lambda params: params.hidden, lambda params: params.head
+            self, self.rank_layers, lambda params: params.hidden, lambda params: params.head
         )
 
 

@@ -31,7 +31,7 @@ def gradients(steps=200):
 @pytest.mark.parametrize(("b1", "b2", "eps"), [(0.9, 0.999, 1e-8), (0.0, 0.5, 1e-3)])
 def test_equals_adam_in_float64(b1, b2, eps):
     grads = gradients()
-    _, updates = run(plastax.scale_by_adam(b1, b2, eps), jnp.zeros((4, 3)), grads)
+    _, updates = run(plastax.scale_by_resettable_adam(b1, b2, eps), jnp.zeros((4, 3)), grads)
     mean, square = np.zeros((4, 3)), np.zeros((4, 3))
     for step, grad in enumerate(np.asarray(grads, np.float64), start=1):
         mean = b1 * mean + (1 - b1) * grad
@@ -43,7 +43,7 @@ def test_equals_adam_in_float64(b1, b2, eps):
 def test_equals_optax():
     # optax computes 1 - b2**count in float32, which at first is off by up to 5e-5.
     params, grads = {"a": jnp.ones((4, 3)), "none": None}, {"a": gradients(), "none": None}
-    (ours, _), _ = run(plastax.adam(1e-2), params, grads)
+    (ours, _), _ = run(plastax.resettable_adam(1e-2), params, grads)
     with jax.numpy_dtype_promotion("standard"):  # optax's own Adam mixes types.
         (theirs, _), _ = run(optax.adam(1e-2), params, grads)
     np.testing.assert_allclose(ours["a"], theirs["a"], rtol=1e-4, atol=1e-5)
@@ -51,21 +51,21 @@ def test_equals_optax():
 
 def test_a_schedule_counts_all_steps():
     schedule = optax.linear_schedule(1.0, 0.0, 10)
-    _, updates = run(plastax.adam(schedule), jnp.zeros(2), jnp.ones((5, 2)))
+    _, updates = run(plastax.resettable_adam(schedule), jnp.zeros(2), jnp.ones((5, 2)))
     np.testing.assert_allclose(updates[:, 0], -np.array([1.0, 0.9, 0.8, 0.7, 0.6]), rtol=1e-5)
 
 
 def test_bfloat16_gets_bfloat16_updates_from_float32_moments():
     params, grads = jnp.zeros(3, jnp.bfloat16), jnp.ones((300, 3), jnp.bfloat16)
-    (_, state), updates = run(plastax.scale_by_adam(), params, grads)
+    (_, state), updates = run(plastax.scale_by_resettable_adam(), params, grads)
     assert updates.dtype == jnp.bfloat16
     np.testing.assert_allclose(np.asarray(updates, np.float32), 1.0, rtol=1e-2)
-    np.testing.assert_allclose(state.square, 1 - 0.999**300, rtol=1e-4)
+    np.testing.assert_allclose(state.nu, 1 - 0.999**300, rtol=1e-4)
 
 
 def test_rates_can_be_vmapped_and_unknown_arguments_are_accepted():
     def first(b1):
-        optimizer = plastax.scale_by_adam(b1)
+        optimizer = plastax.scale_by_resettable_adam(b1)
         state = optimizer.init(jnp.zeros(2))
         _, state = optimizer.update(jnp.array([2.0, -3.0]), state, jnp.zeros(2), inputs=1, unknown="x")
         return optimizer.update(jnp.array([0.0, 1.0]), state)[0]
@@ -80,7 +80,7 @@ def test_rates_can_be_vmapped_and_unknown_arguments_are_accepted():
 )
 def test_bad_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
-        plastax.scale_by_adam(**arguments)
+        plastax.scale_by_resettable_adam(**arguments)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_bad_arguments(arguments, message):
 )
 def test_mixed_precision_has_the_types_of_optax(params_dtype, grads_dtype):
     params, grads = jnp.ones((4, 3), params_dtype), gradients(20)[::5].astype(grads_dtype)
-    ours, theirs = plastax.scale_by_adam(), optax.scale_by_adam()
+    ours, theirs = plastax.scale_by_resettable_adam(), optax.scale_by_adam()
     states = [ours.init(params), theirs.init(params), ours.init(params.astype(jnp.float32))]
     with jax.numpy_dtype_promotion("standard"):
         for grad in grads:
