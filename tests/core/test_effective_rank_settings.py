@@ -9,7 +9,6 @@ import optax
 import pytest
 
 import plastax
-from plastax._transforms.minibatch_window import EffectiveRankState
 
 
 PARAMS = {"kernel": jax.random.normal(jax.random.key(0), (4, 5)), "bias": jnp.full(5, 0.1)}
@@ -84,7 +83,7 @@ def test_updates_keep_their_precision(name, interval):
         assert_trees_close(
             jax.tree.map(lambda leaf: leaf.astype(jnp.float32), found[-1]), exact[-1], rtol=2**-6, atol=2**-8
         )
-        assert state.effective_rank.dtype == jnp.float32
+        assert optax.tree.get(state, "effective_rank").dtype == jnp.float32
 
 
 @pytest.mark.parametrize("name", TRANSFORMS)
@@ -106,6 +105,20 @@ def test_the_decay_of_l2_er_takes_a_mask(mask):
     np.testing.assert_allclose(updates["bias"], GRADIENTS["bias"] + 0.2 * ER_GRADIENT["bias"], rtol=1e-5, atol=1e-6)
     expected = GRADIENTS["kernel"] + 0.1 * PARAMS["kernel"] + 0.2 * ER_GRADIENT["kernel"]
     np.testing.assert_allclose(updates["kernel"], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_the_mask_of_the_decay_is_made_from_the_parameters_also_where_gradients_are_missing():
+    frozen = {"kernel": GRADIENTS["kernel"], "bias": None}
+    transform = plastax.add_weight_decay(0.1, lambda tree: jax.tree.map(lambda p: p.ndim > 1, tree))
+    (updates,), _ = run(transform, 1, frozen)
+    assert updates["bias"] is None
+    np.testing.assert_allclose(updates["kernel"], GRADIENTS["kernel"] + 0.1 * PARAMS["kernel"], rtol=1e-6)
+
+
+def test_the_state_of_l2_er_is_that_of_its_two_parts():
+    decay, effective_rank = l2_er(0.1, decay=lambda count: 0.1).init(PARAMS)
+    assert isinstance(decay, plastax.WeightDecayState)
+    assert isinstance(effective_rank, plastax.EffectiveRankState)
 
 
 def test_frozen_parameters_do_not_move_between_steps_in_a_row():
@@ -138,14 +151,13 @@ def test_optax_masked_around_parameters_that_features_reads():
 def test_the_state_shows_the_last_effective_rank(name):
     transform = TRANSFORMS[name](0.0, interval=2)
     _, state = run(transform, 1)
-    assert isinstance(state, EffectiveRankState)
-    assert state.effective_rank == 0
+    assert optax.tree.get(state, "effective_rank") == 0
     _, state = run(transform, 1, state=state)
     at = optax.apply_updates(PARAMS, GRADIENTS) if name == "effective_rank_step" else PARAMS
     expected = plastax.effective_rank(features(at, BATCH)["hidden"])
-    np.testing.assert_allclose(state.effective_rank, expected, rtol=1e-6)
+    np.testing.assert_allclose(optax.tree.get(state, "effective_rank"), expected, rtol=1e-6)
     _, state = run(transform, 1, state=plastax.restart_windows(state))
-    np.testing.assert_allclose(state.effective_rank, expected, rtol=1e-6)
+    np.testing.assert_allclose(optax.tree.get(state, "effective_rank"), expected, rtol=1e-6)
 
 
 def deep_features(params, inputs):

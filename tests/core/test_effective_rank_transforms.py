@@ -153,6 +153,60 @@ def test_l2_er_adds_both_gradients():
     assert_trees_close(updates, expected, rtol=1e-5, atol=1e-6)
 
 
+def test_l2_er_and_algorithm_1_differ_only_in_where_the_effective_rank_gradient_is_taken():
+    """With plain SGD, `er_weight = er_lr / lr` and equal interval and window, in float64."""
+    lr, er_lr, decay, interval = 0.1, 0.03, 0.01, 2
+
+    def smooth(params, inputs):
+        # Without the kinks of ReLU, so that differences are of second order wherever the parameters are.
+        return jnp.tanh(inputs @ params)
+
+    with jax.enable_x64(True):
+        # From numpy: the two are compared where rounding is 1e-16.
+        rng = np.random.default_rng(0)
+        params, direction = jnp.asarray(rng.normal(size=(2, 4, 6)))
+        inputs = jnp.asarray(rng.normal(size=(interval, 5, 4)))
+        window = {"interval": interval, "window": interval, "inputs_like": inputs[0]}
+
+        def run(scale, *, steps=interval):
+            """Both optimizers, with a task gradient and a decay that are multiplied by `scale`."""
+            weight_decay = scale * decay
+            composed = optax.chain(
+                plastax.l2_er(smooth, weight_decay=weight_decay, er_weight=er_lr / lr, **window), optax.sgd(lr)
+            )
+            algorithm_1 = optax.chain(
+                optax.add_decayed_weights(weight_decay),
+                optax.sgd(lr),
+                plastax.effective_rank_step(smooth, er_lr, **window),
+            )
+            ends = []
+            for optimizer in (composed, algorithm_1):
+                here, state = params, optimizer.init(params)
+                for minibatch in inputs[:steps]:
+                    updates, state = optimizer.update(scale * direction, state, here, inputs=minibatch)
+                    here = optax.apply_updates(here, updates)
+                ends.append(here)
+            return ends
+
+        def gradient(at):
+            return plastax.effective_rank_gradient(smooth, at, inputs.reshape(-1, 4))
+
+        # Before the effective-rank step is due, both are SGD.
+        np.testing.assert_allclose(*run(1.0, steps=interval - 1), rtol=0, atol=1e-14)
+        # Without a task step, both take the gradient at the same parameters.
+        np.testing.assert_allclose(*run(0.0), rtol=0, atol=1e-14)
+        # In general one is at the parameters before the last task step, the other at those after it.
+        before, _ = run(1.0, steps=interval - 1)
+        after = before - lr * (direction + decay * before)
+        composed, algorithm_1 = run(1.0)
+        np.testing.assert_allclose(composed, after - er_lr * gradient(before), rtol=0, atol=1e-13)
+        np.testing.assert_allclose(algorithm_1, after - er_lr * gradient(after), rtol=0, atol=1e-13)
+        # So they agree to first order: a task step of a thousandth brings them a thousand times closer.
+        apart = [jnp.linalg.norm(left - right) for left, right in (run(1e-2), run(1e-5))]
+        assert 1e-6 < apart[0] < 1e-2
+        np.testing.assert_allclose(apart[1] / apart[0], 1e-3, rtol=0.05)
+
+
 def test_acts_at_every_interval_on_the_last_window():
     transform = plastax.add_effective_rank(features, 1.0, interval=3, window=2, inputs_like=EXAMPLE)
     update = jax.jit(transform.update)

@@ -101,6 +101,13 @@ CASES = {
         ),
         maskable=False,
     ),
+    "add_weight_decay": Case(
+        lambda: plastax.add_weight_decay(0.1),
+        lambda: plastax.add_weight_decay(0.0),
+        lambda s: plastax.add_weight_decay(s),
+        lambda wrap, s: wrap(plastax.add_weight_decay)(s),
+        ((lambda: plastax.add_weight_decay(-0.1), "weight_decay must be in"),),
+    ),
     "l2_er": Case(
         lambda: plastax.l2_er(features, weight_decay=0.1, er_weight=0.1, interval=2, window=2, inputs_like=EXAMPLE),
         lambda: plastax.l2_er(features, weight_decay=0.0, er_weight=0.0),

@@ -30,6 +30,7 @@ from ._transforms.spectral_penalty import (
     spectral_penalty as spectral_penalty,
 )
 from ._transforms.wasserstein import WassersteinState as WassersteinState, wasserstein as wasserstein
+from ._transforms.weight_decay import WeightDecayState as WeightDecayState, add_weight_decay as add_weight_decay
 from ._units.continual_backprop import (
     ContinualBackpropState as ContinualBackpropState,
     UnitStatistics as UnitStatistics,

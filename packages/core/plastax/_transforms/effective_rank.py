@@ -19,6 +19,7 @@ from .._effective_rank.select import LayerFilter
 from .hyperparameters import Hyperparameter, check_hyperparameter, injectable, value_at
 from .make import add_scaled, transformation
 from .minibatch_window import check_window, filled, init_window, push, stacked
+from .weight_decay import add_weight_decay
 
 
 RankAndGradientAt = Callable[[PyTree], tuple[Float[Array, ""], PyTree]]
@@ -28,102 +29,34 @@ Act = Callable[[PyTree, PyTree, RankAndGradientAt, Int[Array, ""]], tuple[Float[
 """From updates, parameters and the number of updates before to the effective rank and what to add to the updates."""
 
 
-@injectable("er_weight")
-def add_effective_rank(
-    features: FeaturesFn,
-    er_weight: Hyperparameter,
-    *,
-    interval: int = 1,
-    window: int = 1,
-    inputs_like: Any = None,
-    layers: LayerFilter = None,
-    rank: RankFn = effective_rank,
-) -> optax.GradientTransformationExtraArgs:
-    """Adds `er_weight` times the gradient of the effective-rank loss to the updates, every `interval` steps.
-
-    Goes *before* the optimizer, which then treats it like any other gradient (momentum and Adam see it). For a step of
-    its own after the optimizer, see [`plastax.effective_rank_step`][].
-
-    The state keeps the last `window` minibatches and runs them again at the current parameters: stored features would
-    carry no gradient. While fewer have come, those that have are used.
-
-    !!! example
-
-        ```python
-        import jax
-        import jax.numpy as jnp
-        import optax
-        import plastax
-
-        features = lambda params, inputs: jax.nn.relu(inputs @ params)
-        optimizer = optax.chain(plastax.add_effective_rank(features, 1e-3), optax.adam(1e-3))
-
-        params, minibatch = jnp.ones((3, 5)), jnp.eye(4, 3)
-        opt_state = optimizer.init(params)
-        gradients = jnp.zeros_like(params)
-        updates, opt_state = optimizer.update(gradients, opt_state, params, inputs=minibatch)
-        ```
-
-    **Arguments:**
-
-    - `features`: a pure function `(params, inputs)` to a pytree of [samples, width] arrays, the hidden features of
-        dense layers. With `update(..., model_state=s)` it is called as `(params, inputs, s)`.
-    - `er_weight`: the factor of the gradient, not negative; a number or an optax schedule, evaluated at the number of
-        updates before this one.
-    - `interval`: the steps from one addition to the next.
-    - `window`: how many of the last minibatches to compute the effective rank on.
-    - `inputs_like`: the `jax.ShapeDtypeStruct` of one minibatch (or a pytree of them, or a minibatch); needed when
-        `window > 1`.
-    - `layers`: which of the features count, see [`plastax.select_layers`][].
-    - `rank`: the measure of rank, see [`plastax.effective_rank_loss`][].
-
-    **Returns:**
-
-    A gradient transformation whose `update` takes `inputs=` (the minibatch) and, optionally, `model_state=` and
-    `effective_rank_due=` (`True` or `False`, in place of the interval: see "Convolutions" in `docs/effective_rank.md`).
-    Its state is a [`plastax.EffectiveRankState`][].
-    """
-    check_hyperparameter("er_weight", er_weight, 0.0)
-    return _add_effective_rank("add_effective_rank", features, er_weight, interval, window, inputs_like, layers, rank)
-
-
-def _add_effective_rank(name, features, er_weight, interval, window, inputs_like, layers, rank):
-    def add(updates, params, rank_and_gradient_at, updates_before):
-        found, gradient = rank_and_gradient_at(params)
-        factor = value_at(er_weight, updates_before)
-        return found, jax.tree.map(lambda g: jnp.asarray(factor, g.dtype) * g, gradient)
-
-    return windowed(
-        name,
-        add,
-        features,
-        interval=interval,
-        window=window,
-        inputs_like=inputs_like,
-        layers=layers,
-        rank=rank,
-    )
-
-
 @injectable("weight_decay", "er_weight")
 def l2_er(
     features: FeaturesFn,
     *,
     weight_decay: Hyperparameter,
     er_weight: Hyperparameter,
-    mask: Any = None,
+    mask: PyTree | Callable[[PyTree], Any] | None = None,
     interval: int = 1,
     window: int = 1,
     inputs_like: Any = None,
     layers: LayerFilter = None,
     rank: RankFn = effective_rank,
 ) -> optax.GradientTransformationExtraArgs:
-    r"""L2 and effective-rank regularization together: what keeps a network able to learn.
+    r"""L2 and effective-rank regularization together, as part of the gradient.
 
-    Adds `weight_decay * params` to the gradients at every step and `er_weight` times the gradient of the effective-rank
-    loss at every `interval`-th. Goes before the optimizer. The paper's own algorithm takes the effective-rank step
-    after the optimizer instead, with a step size of its own: `optax.chain(optax.add_decayed_weights(...),
-    optax.sgd(...), plastax.effective_rank_step(...))`.
+    A chain of [`plastax.add_weight_decay`][] and [`plastax.add_effective_rank`][]: adds `weight_decay * params` to the
+    gradients at every step and `er_weight` times the gradient of the effective-rank loss at every `interval`-th. Goes
+    before the optimizer, so momentum and Adam act on both.
+
+    **Algorithm 1 of the paper** takes the effective-rank step after the optimizer instead, with its own learning rate:
+
+    ```
+    optax.chain(optax.add_decayed_weights(weight_decay), optimizer, plastax.effective_rank_step(features, er_lr, ...))
+    ```
+
+    With plain SGD, `er_weight = er_lr / learning_rate` and the same `interval` and `window`, the two differ only in
+    where the effective-rank gradient is taken: `l2_er` takes it at the parameters before the optimizer's step,
+    Algorithm 1 after it.
 
     !!! example
 
@@ -144,39 +77,113 @@ def l2_er(
 
     **Arguments:**
 
-    - `weight_decay`: the factor of the parameters in the gradient; twice the $\lambda$ of a penalty
-        $\lambda \|\theta\|^2$.
-    - `er_weight`: the factor of the effective-rank gradient. Both factors are numbers or optax schedules, evaluated at
-        the number of updates before this one.
-    - `mask`: which parameters decay, as in `optax.add_decayed_weights`: a pytree of booleans like the parameters (or a
-        prefix of it), or a function from the parameters to one. The effective-rank gradient reaches all parameters.
-    - the others: as in [`plastax.add_effective_rank`][].
+    - `features`: as in [`plastax.add_effective_rank`][].
+    - `weight_decay`: the factor of the parameters in the gradient, not negative; twice the $\lambda$ of a penalty
+        $\lambda \|\theta\|^2$. A number or an optax schedule.
+    - `er_weight`: the factor of the effective-rank gradient, not negative. A number or an optax schedule.
+    - `mask`: which parameters decay, as in [`plastax.add_weight_decay`][]. The effective-rank gradient reaches all
+        parameters.
+    - `interval`, `window`, `inputs_like`, `layers`, `rank`: as in [`plastax.add_effective_rank`][].
 
     **Returns:**
 
-    A gradient transformation whose `update` takes `inputs=` (the minibatch) and, optionally, `model_state=` and
-    `effective_rank_due=` (`True` or `False`, in place of the interval: see "Convolutions" in `docs/effective_rank.md`).
-    Its state is a [`plastax.EffectiveRankState`][].
+    A gradient transformation whose `update` takes the same arguments as that of [`plastax.add_effective_rank`][]. Its
+    state is a pair of a [`plastax.WeightDecayState`][] and a [`plastax.EffectiveRankState`][].
 
     ??? cite "Reference"
 
         Prakash, He, Guo et al., *Spectral Collapse Drives Loss of Plasticity in Deep Continual Learning*, 2026.
     """
-    check_hyperparameter("weight_decay", weight_decay, 0.0)
+    return optax.chain(
+        add_weight_decay(weight_decay, mask),
+        add_effective_rank(
+            features,
+            er_weight,
+            interval=interval,
+            window=window,
+            inputs_like=inputs_like,
+            layers=layers,
+            rank=rank,
+        ),
+    )
+
+
+@injectable("er_weight")
+def add_effective_rank(
+    features: FeaturesFn,
+    er_weight: Hyperparameter,
+    *,
+    interval: int = 1,
+    window: int = 1,
+    inputs_like: Any = None,
+    layers: LayerFilter = None,
+    rank: RankFn = effective_rank,
+) -> optax.GradientTransformationExtraArgs:
+    """Adds `er_weight` times the gradient of the effective-rank loss to the updates, every `interval` steps.
+
+    Goes *before* the optimizer, which treats it like any other gradient: momentum and Adam act on it. Together with
+    weight decay it is [`plastax.l2_er`][].
+
+    [`plastax.effective_rank_step`][] takes a separate step after the optimizer instead. With plain SGD,
+    `er_weight = er_learning_rate / learning_rate` and the same `interval` and `window`, the two differ only in where
+    the effective-rank gradient is taken: here at the parameters before the optimizer's step, there after it.
+
+    The state keeps the last `window` minibatches and runs them again at the current parameters, because stored features
+    would carry no gradient. Until the window is full, the minibatches so far are used.
+
+    !!! example
+
+        ```python
+        import jax
+        import jax.numpy as jnp
+        import optax
+        import plastax
+
+        features = lambda params, inputs: jax.nn.relu(inputs @ params)
+        optimizer = optax.chain(plastax.add_effective_rank(features, 1e-3), optax.adam(1e-3))
+
+        params, minibatch = jnp.ones((3, 5)), jnp.eye(4, 3)
+        opt_state = optimizer.init(params)
+        gradients = jnp.zeros_like(params)
+        updates, opt_state = optimizer.update(gradients, opt_state, params, inputs=minibatch)
+        ```
+
+    **Arguments:**
+
+    - `features`: a pure function from `(params, inputs)` to a pytree of [samples, width] arrays, the hidden features of
+        dense layers. With `update(..., model_state=s)` it is called as `features(params, inputs, s)`.
+    - `er_weight`: the factor of the gradient, not negative; a number or an optax schedule, evaluated at the number of
+        updates before this one.
+    - `interval`: the number of steps from one addition to the next.
+    - `window`: the number of recent minibatches to compute the effective rank on.
+    - `inputs_like`: the `jax.ShapeDtypeStruct` of one minibatch (or a pytree of them, or a minibatch); needed when
+        `window > 1`.
+    - `layers`: which of the features count, see [`plastax.select_layers`][].
+    - `rank`: the measure of rank, see [`plastax.effective_rank_loss`][].
+
+    **Returns:**
+
+    A gradient transformation whose `update` takes `inputs=` (the minibatch) and, optionally, `model_state=` and
+    `effective_rank_due=` (`True` or `False`, instead of the interval: see "Convolutions" in `docs/effective_rank.md`).
+    Its state is a [`plastax.EffectiveRankState`][].
+    """
     check_hyperparameter("er_weight", er_weight, 0.0)
-    effective = _add_effective_rank("l2_er", features, er_weight, interval, window, inputs_like, layers, rank)
 
-    def update(updates, state, params, **extra_args):
-        decay = value_at(weight_decay, state.count)
-        chosen = mask(params) if callable(mask) else mask
-        if chosen is None:
-            decayed = add_scaled(updates, decay, params)
-        else:
-            # The mask may be a prefix of the parameters: an entry stands for all that is below it.
-            decayed = jax.tree.map(lambda keep, u, p: add_scaled(u, decay, p) if keep else u, chosen, updates, params)
-        return effective.update(decayed, state, params, **extra_args)
+    def add(updates, params, rank_and_gradient_at, updates_before):
+        found, gradient = rank_and_gradient_at(params)
+        factor = value_at(er_weight, updates_before)
+        return found, jax.tree.map(lambda g: jnp.asarray(factor, g.dtype) * g, gradient)
 
-    return transformation("l2_er", effective.init, update)
+    return windowed(
+        "add_effective_rank",
+        add,
+        features,
+        interval=interval,
+        window=window,
+        inputs_like=inputs_like,
+        layers=layers,
+        rank=rank,
+    )
 
 
 def windowed(

@@ -41,7 +41,12 @@ def effective_rank_step(
     Algorithm 1 of the paper is `optax.chain(optax.add_decayed_weights(wd), optax.sgd(lr), effective_rank_step(features,
     er_lr, interval=U, window=U, inputs_like=...))`. Every `interval` steps the last `window` minibatches are run at the
     parameters *after* the optimizer's step, and the parameters move by `-learning_rate` times the gradient of the
-    effective-rank loss: no momentum, no Adam, no decay. It must be the last of a chain.
+    effective-rank loss: without momentum, Adam or decay. It must be the last in a chain.
+
+    [`plastax.l2_er`][] makes the effective rank part of the gradient instead, before the optimizer. With plain SGD, its
+    `er_weight` equal to `learning_rate` (of this step) divided by the learning rate of SGD, and the same `interval` and
+    `window`, the two differ only in where the effective-rank gradient is taken: here at the parameters after the
+    optimizer's step, there before it.
 
     The paper's buffer is emptied after each effective-rank step; with `window <= interval`, keeping the last `window`
     minibatches is the same. At a new task, [`plastax.restart_windows`][] restarts the count and the window. The state

@@ -101,7 +101,7 @@ def stacked(state: EffectiveRankState, inputs: Any) -> PyTree[Array]:
 
     def merge(batches, batch):
         window, *shape = batches.shape
-        come = (jnp.arange(window) < state.since_restart).reshape(window, *(1 for _ in shape))
+        come = (jnp.arange(window, dtype=jnp.int32) < state.since_restart).reshape(window, *(1 for _ in shape))
         merged = jnp.where(come, batches, batches[0]).reshape(-1, *shape[1:])
         return jax.random.wrap_key_data(merged, impl=jax.random.key_impl(batch)) if _is_key(batch) else merged
 
@@ -115,7 +115,7 @@ def filled(state: EffectiveRankState, interval: int) -> Bool[Array, " samples"] 
     window, samples, *_ = jax.tree.leaves(state.batches)[0].shape
     if window <= interval:
         return None
-    return jnp.repeat(jnp.arange(window) < state.since_restart, samples)
+    return jnp.repeat(jnp.arange(window, dtype=jnp.int32) < state.since_restart, samples)
 
 
 def restart_windows(opt_state: PyTree) -> PyTree:
