@@ -6,7 +6,7 @@ import sys
 import tomllib
 from pathlib import Path
 
-import jax
+import docstrings
 import pytest
 
 
@@ -45,9 +45,8 @@ def test_the_pages_that_people_read_first_are_in_plain_american_english(page):
 
 @pytest.mark.parametrize("paper", sorted((ROOT / "docs").glob("*.md")), ids=lambda path: path.name)
 def test_examples_in_docs_run(paper):
-    for block in re.findall(r"```python\n(.*?)```", paper.read_text(), flags=re.DOTALL):
-        with jax.numpy_dtype_promotion("standard"):
-            exec(compile(block, str(paper), "exec"), {})
+    for block in docstrings.examples(paper.read_text()):
+        docstrings.run(block, paper)
 
 
 def test_the_readmes_quickstart_runs_as_pasted():

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jaxpr_walk import primitives as walk
+from core_helpers import primitives as walk
 
 import plastax
 

@@ -7,8 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from continual_backprop_support import SIZES, apply, loss, make_data, make_params, make_units, train, waves
-from jaxpr_walk import primitives
+from core_helpers import SIZES, apply, loss, make_data, make_params, make_units, primitives, train, waves
 
 import plastax
 

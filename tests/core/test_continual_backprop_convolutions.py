@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from continual_backprop_support import normal, waves
+from core_helpers import normal, waves
 
 import plastax
 

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from continual_backprop_support import make_params, make_units, normal, waves
+from core_helpers import make_params, make_units, normal, waves
 from flax import nnx
 
 import plastax

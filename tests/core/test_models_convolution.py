@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from models_support import quick_jit, random_batch
+from core_helpers import quick_jit, random_batch
 
 from plastax.models.convolution import convolve, max_pool
 

@@ -3,7 +3,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from models_support import quick_jit, quick_key, random_batch, random_model
+from core_helpers import quick_jit, quick_key, random_batch, random_model
 
 from plastax.models import MLP
 

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from core_helpers import quick_jit, quick_key, random_batch, random_model
 from jaxtyping import TypeCheckError
-from models_support import quick_jit, quick_key, random_batch, random_model
 
 from plastax.models import ResNet18
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from jaxpr_walk import primitives
+from core_helpers import primitives
 
 import plastax
 

@@ -84,7 +84,6 @@ def effective_rank_gradient(
 
         ```python
         import jax
-    import jax.numpy as jnp
         import jax.numpy as jnp
         import plastax
 

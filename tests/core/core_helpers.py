@@ -1,7 +1,8 @@
-"""A small network and its units, for the tests of continual backprop."""
+"""What several tests of core share: cheap models, a small network with resettable units, a walk through a program."""
 
 import itertools
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,6 +11,47 @@ import optax
 import plastax
 
 
+def quick_jit(function):
+    """`jax.jit` without LLVM's optimizations: the programs of the tests run for less time than they compile."""
+    return jax.jit(function, compiler_options={"xla_backend_optimization_level": 0})
+
+
+def quick_key(seed):
+    """A key whose random numbers compile much faster than threefry's."""
+    return jax.random.key(seed, impl="rbg")
+
+
+def random_model(make, seed=0):
+    """The model `make(key)` with weights from numpy, its biases and scales not zero and one (that hides mistakes)."""
+    rng = np.random.default_rng(seed)
+
+    def draw(path, leaf):
+        values = rng.normal(size=leaf.shape)
+        if leaf.ndim > 1:
+            values *= np.sqrt(2 / np.prod(leaf.shape[:-1]))
+        else:
+            values = 0.2 * values + (1 if jax.tree_util.keystr(path).endswith("scale") else 0)
+        return jnp.asarray(values.astype(np.float32))
+
+    return jax.tree_util.tree_map_with_path(draw, eqx.filter_eval_shape(make, jax.random.key(0)))
+
+
+def random_batch(shape, seed=100):
+    return jnp.asarray(np.random.default_rng(seed).normal(size=shape).astype(np.float32))
+
+
+def primitives(jaxpr, inside=False):
+    """(name, inside a cond?, shape of its first operand) of all equations."""
+    for equation in jaxpr.eqns:
+        yield equation.primitive.name, inside, equation.invars[0].aval.shape if equation.invars else None
+        for value in equation.params.values():
+            for sub in value if isinstance(value, tuple | list) else [value]:
+                sub = getattr(sub, "jaxpr", sub)
+                if hasattr(sub, "eqns"):
+                    yield from primitives(sub, inside or equation.primitive.name == "cond")
+
+
+# A small network and its units, for the tests of continual backprop.
 SIZES = (3, 8, 6, 2)
 
 
