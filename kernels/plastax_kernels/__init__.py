@@ -2,7 +2,7 @@
 
 Every operation takes leading batch axes or works under `vmap`, can be jitted and, where that makes sense,
 differentiated. Each has an XLA path that is the source of truth (`reference.py`, `reference_dense.py`) and a Triton
-path for NVIDIA GPUs (`launch.py`, `triton/`); `docs/kernels.md` says how they work and what is proven about them.
+path for NVIDIA GPUs (`launch.py`, `triton/`); `docs/kernels.md` describes how they work and what has been checked.
 """
 
 from ._backend import Backend as Backend

@@ -32,8 +32,8 @@ def dispatch(
 
     **Arguments:**
 
-    - `operands`: what both paths take.
-    - `backend`: what the caller asked for.
+    - `operands`: the arguments of both paths.
+    - `backend`: the backend that the caller chose.
     - `fits`: whether the Triton path can do these shapes and dtypes.
     - `wanted`: whether `"auto"` should take the Triton path for them.
     - `limits`: what the Triton path can do, for the error when it cannot.

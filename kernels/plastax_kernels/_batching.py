@@ -17,7 +17,7 @@ def batch_in_front(function: Callable[..., Any]) -> Callable[..., Any]:
 
     **Returns:**
 
-    The same function under `vmap`'s eyes.
+    `function` with a custom batching rule.
     """
 
     @custom_vmap

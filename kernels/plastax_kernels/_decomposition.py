@@ -13,7 +13,7 @@ from ._lapack_threads import limit_lapack_threads
 def decomposition(function: Callable[..., Any]) -> Callable[..., Any]:
     """Makes a decomposition run one matrix at a time on CPU, under `vmap` too, and on one thread.
 
-    A batched call on CPU hands its matrices to the very thread pool that it is running on, and two such calls side by
+    A batched call on CPU hands its matrices to the thread pool that it is running on, and two such calls side by
     side in one program wait for each other forever (jaxlib 0.10.2). On GPUs one batched call is several times faster
     than a loop.
 

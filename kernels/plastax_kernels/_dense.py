@@ -75,7 +75,7 @@ def dense_relu_tangents_backward(
 
     - `inputs`, `inputs_tangents`, `kernel`, `kernel_tangents`: as they went into
         [`plastax_kernels.dense_relu_tangents`][].
-    - `outputs`: what came out of it (they say where the ReLU was active).
+    - `outputs`: its outputs, which show where the ReLU was active.
     - `cotangent`: the gradient of the loss with respect to the outputs.
     - `cotangent_tangents`: its tangents.
     - `activation`, `backend`: as for [`plastax_kernels.dense_relu_tangents`][].

@@ -38,7 +38,7 @@ def effective_rank_and_gradient(
 ) -> tuple[Float[Array, "*batch"], Float[Array, "*batch samples width"]]:
     """Effective rank of each feature matrix, with its gradient in closed form.
 
-    On CPUs and GPUs the work is done in float64, whatever the dtype of the features and the `jax_enable_x64` setting.
+    On CPUs and GPUs the work is done in float64, for any dtype of the features and any `jax_enable_x64` setting.
     Singular values at or below 1e-6 of the largest (1e-7 for float64 features) count as zero.
 
     The Triton path and platforms without float64 (TPU) work in float32, where a Gram matrix cannot represent singular

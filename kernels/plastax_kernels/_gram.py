@@ -14,7 +14,7 @@ from .reference import Distribution, at_least_float32
 
 # One program holds a whole matrix and its eigenvectors in registers: beyond this side they spill.
 LARGEST_JACOBI_SIDE = 64
-# A judgement that no GPU has confirmed: above this side, "auto" leaves the product to XLA's library.
+# A guess, not measured on a GPU: above this side, "auto" leaves the product to XLA's library.
 LARGEST_FUSED_GRAM_SIDE = 1024
 
 

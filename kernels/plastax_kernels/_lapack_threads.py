@@ -9,7 +9,7 @@ import jax
 
 
 THREADS_VARIABLE = "PLASTAX_LAPACK_THREADS"
-# Whoever sets one of these has chosen, and OpenBLAS follows them by itself.
+# If one of these is set, the user has chosen, and OpenBLAS reads it.
 OPENBLAS_VARIABLES = ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS")
 
 _chosen = False
@@ -18,9 +18,9 @@ _chosen = False
 def set_lapack_threads(threads: int) -> bool:
     """Sets how many threads the decompositions of JAX on CPU use (`eigh`, `svd`, `qr`, ...), for the whole process.
 
-    jaxlib calls the LAPACK of scipy, which in scipy's wheels is an OpenBLAS of its own. By default that starts a thread
-    for each core, and these wait for each other in busy loops: when the cores have anything else to do, a
-    decomposition takes several times as long. So plastax sets one thread, once, when a program with a decomposition of
+    jaxlib calls the LAPACK of scipy, which in scipy's wheels is a separate OpenBLAS. By default it starts a thread
+    for each core, and these wait for each other in busy loops: when the cores have other work, a decomposition
+    takes several times as long. So plastax sets one thread, once, when a program with a decomposition of
     its own is first traced for the CPU. It does not do so when `OPENBLAS_NUM_THREADS` (or `OMP_NUM_THREADS`) is set, or
     after a call of this function. The environment variable `PLASTAX_LAPACK_THREADS` gives another number, or `default`
     to leave OpenBLAS alone.
@@ -42,7 +42,7 @@ def set_lapack_threads(threads: int) -> bool:
 
     **Returns:**
 
-    Whether there was such a library. Where scipy shares its BLAS with other packages (conda, Linux distributions,
+    Whether the library was found. Where scipy shares its BLAS with other packages (conda, Linux distributions,
     Apple's Accelerate) nothing is changed: use `OPENBLAS_NUM_THREADS=1` or `threadpoolctl` there.
     """
     global _chosen
@@ -58,13 +58,13 @@ def set_lapack_threads(threads: int) -> bool:
 
 
 def lapack_threads() -> int | None:
-    """The number of threads now, or `None` where `set_lapack_threads` finds no library."""
+    """The number of threads now, or `None` where `set_lapack_threads` does not find the library."""
     found = _openblas()
     return None if found is None else found[1]()
 
 
 def limit_lapack_threads() -> None:
-    """Sets one thread, unless somebody has chosen a number."""
+    """Sets one thread, unless the user has chosen a number."""
     if _chosen or jax.default_backend() != "cpu":
         return
     wanted = os.environ.get(THREADS_VARIABLE, "")

@@ -86,7 +86,7 @@ def mlp_ggnvp(
     sample_weights: Float[Array, " samples"] | None = None,
     backend: Backend = "auto",
 ) -> list[tuple[Float[Array, "..."], Float[Array, "..."]]]:
-    """Products with the generalized Gauss-Newton matrix `J^T H J`, where `H` is the Hessian of the loss in the outputs.
+    """Products with the generalized Gauss-Newton matrix `J^T H J`, with `H` the loss's Hessian in output space.
 
     The arguments and the result are those of [`plastax_kernels.mlp_hvp`][]; the way back is plain reverse mode for each
     vector, since the Gauss-Newton matrix leaves out how the Jacobian changes.
@@ -148,5 +148,5 @@ def _cross_entropy(logits, tangents, targets, weights):
     return (mass * probabilities - targets) * weights, jnp.stack([curve(tangent) for tangent in tangents])
 
 
-# Each gives the gradient of the loss in the outputs, and its tangents.
+# Each returns the gradient of the loss with respect to the outputs, and its tangents.
 _LOSSES = {"cross_entropy": _cross_entropy, "squared_error": _squared_error}

@@ -1,4 +1,4 @@
-"""Arrays whose shardings are part of their types: those of meshes with explicit axes, and those inside of shard_map."""
+"""Arrays whose shardings are part of their types: those of meshes with explicit axes, and those inside shard_map."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +17,7 @@ def explicit_spec(array: Array) -> PartitionSpec | None:
 def gathered(array: Array, *, keep: int = 0) -> Array:
     """The array, whole on each device along all axes but the first `keep`, where its mesh has explicit axes.
 
-    Explicit axes leave no product, loop or decomposition along them to the compiler: each has to be asked for.
+    With explicit axes, the compiler does not insert the communication for products, loops or decompositions.
     """
     spec = explicit_spec(array)
     if spec is None or all(entry is None for entry in spec[keep:]):
@@ -46,7 +46,7 @@ def on_each_device(function: Callable[..., Any], arrays: tuple[Array, ...], batc
 
 
 def inside_shard_map() -> bool:
-    """Whether this is being traced inside of shard_map."""
+    """Whether this is being traced inside shard_map."""
     return AxisType.Manual in jax.sharding.get_abstract_mesh().axis_types
 
 

@@ -1,7 +1,7 @@
 """From JAX arrays to Triton kernels: the only file that calls jax-triton.
 
 Every function takes any leading batch axes, which become one axis of the launch grid. The tile sizes are data, and
-`budget.toml` says what the kernels may take with them.
+`budget.toml` limits the resources that the kernels may use with them.
 """
 
 import math

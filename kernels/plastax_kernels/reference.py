@@ -1,4 +1,4 @@
-"""The operations in plain XLA: the source of truth that every faster path is held against."""
+"""The operations in plain XLA: the source of truth that every faster path is compared with."""
 
 from typing import Literal
 

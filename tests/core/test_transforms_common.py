@@ -92,7 +92,7 @@ CASES = {
             (lambda: plastax.add_effective_rank(features, float("nan")), "er_weight must be in"),
             (lambda: plastax.add_effective_rank(features, 0.1, interval=0), "interval must be a whole number"),
             (lambda: plastax.add_effective_rank(features, 0.1, window=0), "window must be a whole number"),
-            (lambda: plastax.add_effective_rank(features, 0.1, window=2), "has to know their shape"),
+            (lambda: plastax.add_effective_rank(features, 0.1, window=2), "needs their shape"),
             (lambda: plastax.add_effective_rank(features, 0.1, window=2, inputs_like=()), "empty inputs_like"),
             (
                 lambda: plastax.add_effective_rank(features, 0.1, inputs_like=jax.ShapeDtypeStruct((), jnp.float32)),

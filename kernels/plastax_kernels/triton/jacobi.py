@@ -21,7 +21,7 @@ def rank_from_gram_kernel(
     SWEEPS: tl.constexpr,
     N: tl.constexpr,  # a power of two, at least `side`
 ):
-    """Diagonalise by plane rotations, N / 2 at a time; then the entropy of the singular values and its gradient."""
+    """Diagonalize by plane rotations, N / 2 at a time; then the entropy of the singular values and its gradient."""
     entry = tl.program_id(0).to(tl.int64)
     index = tl.arange(0, N)
     rows = index[:, None]

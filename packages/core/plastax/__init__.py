@@ -1,4 +1,4 @@
-"""plastax keeps deep networks able to learn: regularizers for optax, models for Equinox."""
+"""plastax keeps deep networks able to learn: gradient transformations for optax, models for Equinox."""
 
 from importlib import metadata as _metadata
 

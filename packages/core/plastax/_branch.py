@@ -23,7 +23,7 @@ def _anywhere(predicate):
 
 @_anywhere.def_vmap
 def _(axis_size, in_batched, predicate):
-    # Called again on the reduced predicate, so that each level of a nested vmap takes its own axis away.
+    # Called again on the reduced predicate, so that each level of a nested vmap removes its own axis.
     return _anywhere(jnp.any(predicate, axis=0)), False
 
 
@@ -37,7 +37,7 @@ def run_if(
 
     Under `vmap`, a plain `lax.cond` on a batched predicate turns into a select: both branches run at every step, for
     every batch entry. Here `on_true` runs only when *some* entry wants it (then for all of them, and the others keep
-    the result of `on_false`). Seeds that run in step pay for the work once, when it is due.
+    the result of `on_false`). Seeds that run in lockstep pay for the work only at the steps that need it.
 
     The reduction of a batched predicate is that of `equinox.internal.unvmap_any`.
 
@@ -63,7 +63,7 @@ def run_if(
 
     - `predicate`: a boolean scalar.
     - `on_true`, `on_false`: functions of the operands with equal output structures, shapes and dtypes.
-    - `operands`: what they act on.
+    - `operands`: the arguments of both functions.
 
     **Returns:**
 
@@ -80,7 +80,7 @@ def run_if(
 
 
 def _varying_alike(on_true, on_false, *operands):
-    # Inside of shard_map a result may vary over devices in one branch only, which `cond` refuses.
+    # Inside shard_map, a result may vary over devices in only one of the branches, which `cond` refuses.
     types = tuple(jax.eval_shape(branch, *operands) for branch in (on_true, on_false))
 
     def alike(branch):

@@ -1,4 +1,4 @@
-"""Checks of arguments: errors that name the value, the limit and the way out, raised before any work is done."""
+"""Checks of arguments, whose errors name the value, the limit and the fix."""
 
 import math
 import operator
@@ -13,7 +13,7 @@ def check_range(name: str, value: Any, low: float, high: float = math.inf, *, hi
     """Raises unless `low <= value <= high` (or `< high`). Traced values pass: hyperparameters may be vmapped."""
     if isinstance(value, jax.core.Tracer):
         return
-    # In numpy, since a factory may be called inside of a traced program. NaN fails all comparisons.
+    # In numpy, because a factory may be called while a program is being traced. NaN fails all comparisons.
     number = np.asarray(value)
     inside = (number >= low) & ((number < high) if high_open else (number <= high)) & np.isfinite(number)
     if not inside.all():

@@ -13,13 +13,13 @@ def widened(array: Float[Array, "..."]) -> Float[Array, "..."]:
 
 
 def wider(left, right):
-    """The type of a sum of the two, whatever the user's setting of `jax_numpy_dtype_promotion`."""
+    """The dtype of a sum of the two, independent of the user's setting of `jax_numpy_dtype_promotion`."""
     with jax.numpy_dtype_promotion("standard"):
         return jnp.promote_types(left, right)
 
 
 def apply_update(parameter, update):
-    """The parameter after the update, in its own type; `None` is no update."""
+    """The parameter after the update, in its own dtype. `None` means no update."""
     if update is None:
         return parameter
     dtype = wider(parameter.dtype, update.dtype)

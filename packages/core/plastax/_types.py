@@ -1,4 +1,4 @@
-"""Types that several modules share."""
+"""Types shared by several modules."""
 
 from collections.abc import Callable
 

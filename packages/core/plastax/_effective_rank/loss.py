@@ -24,9 +24,9 @@ def effective_rank_loss(
     mask: Bool[Array, " samples"] | None = None,
     rank: RankFn = effective_rank,
 ) -> Float[Array, ""]:
-    """Minus the mean effective rank over layers: what L2-ER minimizes.
+    """Minus the mean effective rank over layers: the loss that L2-ER minimizes.
 
-    `+ er_weight * effective_rank_loss(features)` inside of a loss, on the features of the training pass, gives the same
+    `+ er_weight * effective_rank_loss(features)` inside a loss, on the features of the training pass, gives the same
     gradient as `add_effective_rank` with `interval=1` and `window=1`, without a second forward and backward pass.
 
     !!! example
@@ -77,8 +77,8 @@ def effective_rank_gradient(
 ) -> PyTree:
     """The gradient of [`plastax.effective_rank_loss`][] through a network: one ER step is a step against it.
 
-    For a training loop of one's own. A scan over blocks of steps with an ER step after each block needs no branch, and
-    is the fastest form there is.
+    For custom training loops. A scan over blocks of steps with an ER step after each block needs no branch, which makes
+    it the fastest form.
 
     !!! example
 
@@ -98,7 +98,7 @@ def effective_rank_gradient(
     - `features`: a pure function of (params, inputs), or of (params, inputs, model_state) when that is given, to a
         pytree of [samples, width] arrays.
     - `params`: where to take the gradient; all leaves floating point.
-    - `inputs`: what the features are computed on.
+    - `inputs`: the inputs of the features function.
     - `model_state`: passed on to `features` unless it is `None`.
     - `mask`: `True` for the samples that count.
     - `layers`, `rank`: as in [`plastax.effective_rank_loss`][].

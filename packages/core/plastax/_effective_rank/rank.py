@@ -17,7 +17,7 @@ def effective_rank(
     mask: Bool[Array, "*batch samples"] | None = None,
     of: Distribution = "features",
 ) -> Float[Array, "*batch"]:
-    r"""How many directions the features really use: the exponential of the entropy of their singular values.
+    r"""The number of directions that the features use: the exponential of the entropy of their singular values.
 
     With singular values $s$ and $p_i = s_i / \sum_j s_j$, the effective rank is $\exp(-\sum_i p_i \log p_i)$. It lies
     between 1 and the rank of the features; features that are all zero have effective rank 0.
@@ -26,7 +26,7 @@ def effective_rank(
     units, duplicate samples and rank-one features, where automatic differentiation through a singular value
     decomposition gives NaN or values that are wrong by orders of magnitude. Singular values at or below 1e-6 of the
     largest (1e-7 for float64 features) count as zero in the value and in the gradient: a forward pass in float32 makes
-    such values by rounding. CPUs and GPUs compute it in float64, whatever the dtype of the features. NaN or infinite
+    such values by rounding. CPUs and GPUs compute it in float64 for features of any dtype. NaN or infinite
     features give NaN. Second derivatives are not defined and raise an error.
 
     !!! example

@@ -1,4 +1,4 @@
-"""Which layers a regularizer acts on, said by name."""
+"""Selects layers by name."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,10 +12,10 @@ LayerFilter = Sequence[str] | Callable[[str], bool] | None
 
 
 def select_layers(features: PyTree, layers: LayerFilter = None) -> dict[str, Any]:
-    """The arrays of a pytree of features that were asked for, by name.
+    """Selects arrays of a pytree of features by name.
 
-    A name is the path of a leaf, with slashes: `"dense1"` in a dictionary, `"0"` in a tuple, `"actor/dense1"` below one
-    another. In `layers`, a name stands for all that is below it, too.
+    A name is the path of a leaf, with slashes: `"dense1"` in a dictionary, `"0"` in a tuple, `"actor/dense1"` in nested
+    dictionaries. In `layers`, a name also selects everything below it.
 
     !!! example
 
@@ -35,8 +35,8 @@ def select_layers(features: PyTree, layers: LayerFilter = None) -> dict[str, Any
 
     **Returns:**
 
-    A dictionary from names to arrays, in the order of the pytree. Never empty: asking for a layer that is not there is
-    an error that lists those that are.
+    A dictionary from names to arrays, in the order of the pytree. It is never empty: a name that does not exist raises
+    an error that lists the names that do.
     """
     leaves = {}
     for path, leaf in jax.tree_util.tree_leaves_with_path(features):

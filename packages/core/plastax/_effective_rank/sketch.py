@@ -32,7 +32,7 @@ def sketched_effective_rank(
     this is a lower bound, up to the error of the range finder, and a loose one for a slowly falling spectrum: see the
     table in `docs/effective_rank.md`. Features of rank at most `size` get their exact effective rank, and
     [`plastax.effective_rank_bounds`][] gives the upper bound that goes with it. Its gradient is exact for the
-    directions it picked, so maximising it maximises a lower bound of the effective rank.
+    directions it picked, so maximizing it maximizes a lower bound of the effective rank.
 
     !!! example
 
@@ -51,7 +51,7 @@ def sketched_effective_rank(
     **Arguments:**
 
     - `features`: samples x width.
-    - `size`: how many directions to keep. With `min(samples, width)` or more the result is exact.
+    - `size`: the number of directions to keep. With `min(samples, width)` or more the result is exact.
     - `key`: for the random directions.
     - `iterations`: power iterations; two are enough unless the spectrum is nearly flat, where no sketch is good.
     - `mask`: `True` for the samples that count.
@@ -69,7 +69,7 @@ def sketched_effective_rank(
 
 
 class EffectiveRankBounds(NamedTuple):
-    """Where the effective rank lies."""
+    """A lower and an upper bound of the effective rank."""
 
     lower: Float[Array, ""]
     upper: Float[Array, ""]
@@ -110,8 +110,8 @@ def effective_rank_bounds(
     number = min(features.shape) - min(kept.shape)
     if number == 0:
         return EffectiveRankBounds(lower, lower)
-    # Scaled, so that squares stay in range. What was left out is looked at directly: as a difference of two sums of
-    # squares it would drown in their rounding.
+    # Scaled, so that squares stay in range. The remainder is measured directly: as a difference of two sums of squares
+    # it would be lost in their rounding.
     scale = jnp.max(jnp.abs(features) if mask is None else jnp.where(mask[:, None], jnp.abs(features), 0))
     scale = jnp.where(scale == 0, 1, scale).astype(lower.dtype)
     energy = jnp.sum((left_out / scale) ** 2)
@@ -151,7 +151,7 @@ def _leading(features, size, key, iterations, mask):
         return wide, jnp.zeros_like(wide)
     fixed = jax.lax.stop_gradient(wide)
     # Orthonormal directions from the range of the features, sharpened towards the leading ones. They are constants to
-    # the gradient: the derivative of a singular value does not see how its vectors turn.
+    # the gradient: the derivative of a singular value does not depend on how its vectors rotate.
     basis = _orthonormal(fixed @ jax.random.normal(key, (fixed.shape[1], size), fixed.dtype))
     for _ in range(iterations):
         basis = _orthonormal(fixed @ _orthonormal(fixed.T @ basis))

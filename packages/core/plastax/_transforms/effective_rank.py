@@ -224,7 +224,7 @@ def windowed(
                     layers=layers,
                     rank=rank,
                 )
-            # Inside of shard_map, devices that share parameters share a state, which shows their mean.
+            # Inside shard_map, devices that share parameters share a state, which holds their mean.
             axes = tuple(sorted(varying_axes(found) - varying_axes(params)))
             return (jax.lax.pmean(found, axes) if axes else found).astype(jnp.float32), gradient
 
@@ -232,7 +232,7 @@ def windowed(
             return act(updates, params, rank_and_gradient_at, updates_before)
 
         def not_due():
-            # Zeros come cheaper out of the untaken branch than the updates themselves, which would be copied.
+            # Returning zeros from the untaken branch is cheaper than returning the updates, which would be copied.
             return state.effective_rank, jax.tree.map(jnp.zeros_like, params)
 
         if effective_rank_due is None:

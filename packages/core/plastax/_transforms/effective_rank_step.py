@@ -57,7 +57,7 @@ def effective_rank_step(
         The effective rank does not depend on the scale of the features, so its gradient grows as they shrink: where a
         layer's parameters have shrunk by 100, the same `learning_rate` moves it by 10,000 times as much relative to its
         size. One step can then destroy the layer instead of raising its effective rank. `max_relative_step` bounds the
-        step; values of 0.01 to 0.1 leave healthy layers alone.
+        step; values of 0.01 to 0.1 do not affect healthy layers.
 
     !!! example
 
@@ -82,13 +82,13 @@ def effective_rank_step(
 
     **Arguments:**
 
-    - `features`: a pure function `(params, inputs)` to a pytree of [samples, width] arrays, the hidden features of
+    - `features`: a pure function from `(params, inputs)` to a pytree of [samples, width] arrays, the hidden features of
         dense layers. With `update(..., model_state=s)` it is called as `(params, inputs, s)`.
-    - `learning_rate`: of the effective-rank step, not negative; a number or an optax schedule, evaluated at the number
-        of updates before this one.
-    - `interval`: the steps from one effective-rank step to the next.
-    - `window`: how many of the last minibatches to compute the effective rank on.
-    - `steps`: how many effective-rank steps to take in a row.
+    - `learning_rate`: the learning rate of the effective-rank step, not negative; a number or an optax schedule,
+        evaluated at the number of updates before this one.
+    - `interval`: the number of steps from one effective-rank step to the next.
+    - `window`: the number of recent minibatches to compute the effective rank on.
+    - `steps`: the number of effective-rank steps to take in a row.
     - `max_relative_step`: how far one effective-rank step may move each parameter array, as a share of the array's own
         size (both as root mean squares, the size at least 1e-3). Longer steps are scaled down. `None` for no bound.
     - `inputs_like`: the `jax.ShapeDtypeStruct` of one minibatch (or a pytree of them, or a minibatch); needed when
@@ -99,7 +99,7 @@ def effective_rank_step(
     **Returns:**
 
     A gradient transformation whose `update` takes `inputs=` (the minibatch) and, optionally, `model_state=` and
-    `effective_rank_due=` (`True` or `False`, in place of the interval: see "Convolutions" in `docs/effective_rank.md`).
+    `effective_rank_due=` (`True` or `False`, instead of the interval: see "Convolutions" in `docs/effective_rank.md`).
     Its state is a [`plastax.EffectiveRankState`][].
 
     ??? cite "Reference"
@@ -150,5 +150,5 @@ def effective_rank_step(
 def _bounded(step, parameter, max_relative_step):
     size, length = (jnp.sqrt(jnp.mean(jnp.square(leaf.astype(jnp.float32)))) for leaf in (parameter, step))
     limit = max_relative_step * jnp.maximum(size, SMALLEST_PARAMETER)
-    # Written so that a step of zero, or one of NaN, stays what it is.
+    # Written so that a step of zero or NaN does not change.
     return jnp.where(length > limit, step * (limit / jnp.where(length > limit, length, 1)).astype(step.dtype), step)

@@ -25,13 +25,13 @@ Factory = TypeVar("Factory", bound=Callable[..., optax.GradientTransformation])
 
 
 def check_hyperparameter(name: str, value: Any, low: float, high: float = math.inf, *, high_open: bool = False) -> None:
-    """As `check_range`, except that schedules pass: their values are known only when they are called."""
+    """As `check_range`, but accepts schedules, whose values are known only when they are called."""
     if not callable(value):
         check_range(name, value, low, high, high_open=high_open)
 
 
 def value_at(hyperparameter: Any, count: Any) -> Any:
-    """The value of a hyperparameter after `count` updates: what a schedule gives there, or the number itself."""
+    """The value of a hyperparameter after `count` updates: that of the schedule, or the number itself."""
     return hyperparameter(count) if callable(hyperparameter) else hyperparameter
 
 
@@ -41,15 +41,15 @@ def init_count(*hyperparameters: Any) -> Count:
 
 
 def next_count(count: Count) -> Count:
-    """One more."""
+    """The count after one more update."""
     return None if count is None else jnp.asarray(optax.safe_increment(count))
 
 
 def injectable(*hyperparameters: str) -> Callable[[Factory], Factory]:
     """Makes a factory work with `optax.inject_hyperparams` without `static_args`.
 
-    optax takes every function among the arguments of a factory for a schedule, and every number for a hyperparameter
-    to be traced. It finds the arguments with `inspect.signature(factory).bind`. The factory gets a signature whose
+    optax treats every function among the arguments of a factory as a schedule, and every number for a hyperparameter
+    to be traced. It binds the arguments with `inspect.signature(factory).bind`. The factory gets a signature whose
     `bind` hides all arguments that are not hyperparameters in a holder, and takes them out of it again when it is
     called. Calls without optax in between are not affected.
 

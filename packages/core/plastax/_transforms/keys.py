@@ -1,4 +1,4 @@
-"""Random keys in optimizer states: kept as plain numbers, so that every library can save them."""
+"""Random keys in optimizer states, kept as plain numbers so that every library can save them."""
 
 from typing import Any
 
@@ -23,12 +23,12 @@ def key_data(key: Any) -> KeyData:
 
 
 def as_key(data: Any, like: Any) -> PRNGKeyArray:
-    """The key that `key_data` took apart. `like` is the key that the state started with: it has the implementation."""
+    """The inverse of `key_data`. `like` is the key that the state started with, which has the implementation."""
     return jax.random.wrap_key_data(jnp.asarray(data), impl=implementation(like))
 
 
 def implementation(key: Any) -> str:
-    """How a single key draws: what a typed key says, or the usual one for the length of an old, raw key."""
+    """The implementation of a single key: that of a typed key, or the usual one for the length of a raw key."""
     if _is_typed(key) and key.shape == ():
         return str(jax.random.key_impl(key))
     if isinstance(key, jax.Array) and key.dtype == jnp.uint32:

@@ -1,4 +1,4 @@
-"""L2 Init: weight decay towards the initial parameters."""
+"""L2 Init: weight decay toward the initial parameters."""
 
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ class L2InitState(NamedTuple):
 def l2_init(strength: Hyperparameter) -> optax.GradientTransformationExtraArgs:
     r"""Adds `strength * (params - initial params)`: the gradient of half `strength` times their squared distance.
 
-    The convention is that of `optax.add_decayed_weights`, which this is with another centre; a penalty
+    This is `optax.add_decayed_weights` with another center; a penalty
     $\lambda \|\theta - \theta_0\|^2$ has `strength` $= 2 \lambda$.
 
     !!! example

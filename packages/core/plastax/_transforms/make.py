@@ -1,4 +1,4 @@
-"""How every transformation of plastax is made."""
+"""Makes the transformations of plastax."""
 
 from collections.abc import Callable
 from typing import Any
@@ -33,7 +33,7 @@ def transformation(
 
 
 def check_params(transform: str, params: Any) -> None:
-    """Raises unless there are parameters, all of them floating point."""
+    """Raises unless parameters are given and all of them are floating point."""
     if params is None:
         raise ValueError(f"{transform} needs the parameters: call update(updates, state, params)")
     for path, leaf in jax.tree_util.tree_leaves_with_path(params):
@@ -47,10 +47,10 @@ def check_params(transform: str, params: Any) -> None:
 
 
 def add_scaled(updates: PyTree, factor: Any, directions: PyTree) -> PyTree:
-    """Adds `factor * directions` to the updates, whose dtypes stay what they are.
+    """Adds `factor * directions` to the updates, which keep their dtypes.
 
     Parameters and updates may differ in precision: each sum is computed in the wider of the two dtypes and rounded to
-    that of the update once. Where either is `None` (a frozen layer), the update stays as it is.
+    that of the update once. Where either is `None` (a frozen layer), the update does not change.
     """
 
     def add(update, direction):

@@ -35,7 +35,7 @@ def check_window(transform: str, window: int, inputs_like: Any) -> None:
     if inputs_like is None:
         if window > 1:
             raise ValueError(
-                f"{transform} with window={window} keeps minibatches and has to know their shape: pass "
+                f"{transform} with window={window} keeps minibatches and needs their shape: pass "
                 "inputs_like=jax.ShapeDtypeStruct(minibatch.shape, minibatch.dtype), or a pytree of them"
             )
         return
@@ -60,7 +60,7 @@ def init_window(window: int, inputs_like: Any, params: PyTree) -> EffectiveRankS
         count=jnp.zeros((), jnp.int32),
         since_restart=jnp.zeros((), jnp.int32),
         batches=None if window == 1 else jax.tree.map(empty, inputs_like),
-        # Inside of shard_map it differs between devices where the parameters do.
+        # Inside shard_map it differs between devices where the parameters do.
         effective_rank=varying_over(jnp.zeros((), jnp.float32), varying_axes(params)),
     )
 
@@ -93,23 +93,23 @@ def push(transform: str, state: EffectiveRankState, inputs: Any, inputs_like: An
 def stacked(state: EffectiveRankState, inputs: Any) -> PyTree[Array]:
     """All minibatches of the window as one, in any order.
 
-    Until the window is full, its first minibatch stands in for those that have not come. Their features are masked, but
-    the features function may fail on the zeros of an empty place, or on a task that is over.
+    Until the window is full, its first minibatch is repeated in the empty places. Their features are masked, but the
+    features function may fail on zeros, or on minibatches of a previous task.
     """
     if state.batches is None:
         return inputs
 
     def merge(batches, batch):
         window, *shape = batches.shape
-        come = (jnp.arange(window, dtype=jnp.int32) < state.since_restart).reshape(window, *(1 for _ in shape))
-        merged = jnp.where(come, batches, batches[0]).reshape(-1, *shape[1:])
+        arrived = (jnp.arange(window, dtype=jnp.int32) < state.since_restart).reshape(window, *(1 for _ in shape))
+        merged = jnp.where(arrived, batches, batches[0]).reshape(-1, *shape[1:])
         return jax.random.wrap_key_data(merged, impl=jax.random.key_impl(batch)) if _is_key(batch) else merged
 
     return jax.tree.map(merge, state.batches, inputs)
 
 
 def filled(state: EffectiveRankState, interval: int) -> Bool[Array, " samples"] | None:
-    """Which of the stacked samples have come since the last restart; `None` when all have, at each interval's end."""
+    """Which of the stacked samples arrived since the last restart; `None` if the window is full whenever it is used."""
     if state.batches is None:
         return None
     window, samples, *_ = jax.tree.leaves(state.batches)[0].shape
@@ -119,11 +119,11 @@ def filled(state: EffectiveRankState, interval: int) -> Bool[Array, " samples"] 
 
 
 def restart_windows(opt_state: PyTree) -> PyTree:
-    """Restarts effective-rank windows at a task switch: counts go back to zero, and kept minibatches are forgotten.
+    """Restarts the effective-rank windows at a task switch: counts return to zero, and kept minibatches are dropped.
 
     Reaches every [`plastax.add_effective_rank`][], [`plastax.l2_er`][] and [`plastax.effective_rank_step`][] state in a
-    pytree of optimizer states, through `optax.chain`, masks and wrappers. Everything else stays as it is: schedules
-    continue, since they count updates since `init`.
+    pytree of optimizer states, through `optax.chain`, masks and wrappers. Nothing else changes: schedules
+    continue, because they count updates since `init`.
 
     !!! example
 
@@ -160,7 +160,10 @@ def restart_windows(opt_state: PyTree) -> PyTree:
 
     restarted = jax.tree.map(restart, opt_state, is_leaf=lambda node: isinstance(node, EffectiveRankState))
     if windows == 0:
-        raise ValueError("there is no effective-rank state to restart in what should be an optimizer state")
+        raise ValueError(
+            "found no effective-rank state to restart: pass the state of an optimizer that contains plastax.l2_er, "
+            "plastax.add_effective_rank or plastax.effective_rank_step"
+        )
     return restarted
 
 
@@ -169,7 +172,7 @@ def _is_key(leaf: Any) -> bool:
 
 
 def _without_keys(leaf: Array) -> Array:
-    # There are no zeros of a typed key, and few libraries save one.
+    # A typed key has no zeros, and few libraries can save one.
     return jax.random.key_data(leaf) if _is_key(leaf) else leaf
 
 
@@ -183,5 +186,5 @@ def _check_like(transform: str, inputs: Any, expected: Any) -> None:
     if shapes != expected_shapes:
         raise ValueError(
             f"{transform} was made for minibatches like {expected_shapes}, but update got {shapes}. All minibatches "
-            "must be alike: drop or pad a shorter last one"
+            "must have the same shapes and dtypes: drop or pad a shorter last one"
         )

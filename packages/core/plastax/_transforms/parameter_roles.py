@@ -1,4 +1,4 @@
-"""Telling kernels, biases and scales apart in anybody's pytree of parameters."""
+"""The roles of arrays in a pytree of parameters: kernels, biases and scales."""
 
 import math
 from collections.abc import Callable
@@ -45,8 +45,8 @@ RoleOf = Callable[[tuple, Array], Role]
 def role_by_shape_and_name(path: tuple, leaf: Array) -> Role:
     """A guess that fits Equinox, Flax (linen and nnx), our own models and plain pytrees.
 
-    The name comes first: `bias`, `offset`, `beta` and `shift` are biases, `scale` and `gamma` are scales, whatever
-    their shape. Of the others, those with two and more axes are kernels; a vector is a scale if it is a `weight`
+    The name comes first: `bias`, `offset`, `beta` and `shift` are biases, `scale` and `gamma` are scales, for
+    any shape. Of the others, those with two and more axes are kernels; a vector is a scale if it is a `weight`
     (Equinox's LayerNorm), a bias if it has no name or one that begins with b, and neither otherwise (a `log_std`).
     """
     entries = [jax.tree_util.keystr((entry,), simple=True).lower() for entry in path]
@@ -67,7 +67,7 @@ def role_by_shape_and_name(path: tuple, leaf: Array) -> Role:
 def kernel_at(path: tuple, leaf: Array, role: Role, output_axis: int) -> Kernel | None:
     """How a parameter with this role is a matrix, or `None` if it is not a kernel.
 
-    Raises for an array with three axes whose role is simply `"kernel"`: it can be too many things.
+    Raises for an array with three axes whose role is simply `"kernel"`: it is ambiguous.
     """
     if isinstance(role, Kernel):
         axes = [axis % leaf.ndim for axis in (*role.outputs, *role.stacked) if -leaf.ndim <= axis < leaf.ndim]

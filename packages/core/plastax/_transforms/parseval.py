@@ -28,7 +28,7 @@ def parseval(
     r"""Adds the gradient of `strength` times $\sum_W \|W W^\top - s I\|_F^2$, with one row of $W$ for each output unit.
 
     The gradient is $4 (W W^\top - s I) W$. The output layer is usually left out, with `optax.masked`. A layer with more
-    outputs than inputs cannot have orthogonal rows; it then settles at a compromise.
+    outputs than inputs cannot have orthogonal rows; the penalty then settles at a compromise.
 
     !!! example
 

@@ -1,4 +1,4 @@
-"""Shrink and perturb: pulls parameters towards zero and adds noise."""
+"""Shrink and perturb: shrinks parameters toward zero and adds noise."""
 
 from typing import NamedTuple
 
@@ -26,7 +26,7 @@ class ShrinkAndPerturbState(NamedTuple):
 def shrink_and_perturb(
     shrink: Hyperparameter, sigma: Hyperparameter, *, key: RandomKey, interval: int = 1
 ) -> optax.GradientTransformationExtraArgs:
-    r"""Multiplies the parameters by `1 - shrink` and adds Gaussian noise, every so many steps.
+    r"""Multiplies the parameters by `1 - shrink` and adds Gaussian noise, every `interval` steps.
 
     Acts on the parameters *after* the optimizer's step, so it goes last in a chain. With `shrink=0` and weight decay in
     front of the optimizer it is the per-step form of Dohare et al.
@@ -50,7 +50,7 @@ def shrink_and_perturb(
     - `shrink`: the fraction of the parameters that is removed, in [0, 1]. A number or a schedule.
     - `sigma`: the standard deviation of the noise, not negative. A number or a schedule.
     - `key`: for the noise.
-    - `interval`: the number of steps from one time to the next.
+    - `interval`: the number of steps from one application to the next.
 
     **Returns:**
 

@@ -1,4 +1,4 @@
-"""Spectral regularization: holds the largest singular value of each kernel near a target."""
+"""Spectral regularization: keeps the largest singular value of each kernel near a target."""
 
 from typing import NamedTuple
 
@@ -67,7 +67,7 @@ def spectral_penalty(
     - `power`: the power $k$ of the singular value.
     - `target`: the target $t$ of that power. A number or a schedule. The paper has 2, Lewandowski et al. have 1.
     - `iterations`: power iterations at each update.
-    - `warm_start`: whether to go on from the vectors of the last update.
+    - `warm_start`: whether to start from the vectors of the last update.
     - `output_axis`: the axis of a kernel that counts outputs: -1 for [..., inputs, outputs] (Flax, plastax), 0 for
         Equinox's and PyTorch's layers. Arrays with four axes and more are convolutions: matrices of patches x outputs.
     - `role`: a function of path and array that returns `"kernel"`, `"bias"`, `"scale"` or `"other"`, or a
@@ -100,7 +100,7 @@ def spectral_penalty(
 
         def draw(matrix, key):
             drawn = jax.random.normal(key, (*matrix.shape[:-2], matrix.shape[-1]), matrix.dtype)
-            return _normalised(drawn, drawn)
+            return _normalized(drawn, drawn)
 
         keys = jax.random.split(key, max(len(matrices), 1))
         return tuple(draw(matrix, key) for matrix, key in zip(matrices, keys, strict=False))
@@ -148,15 +148,15 @@ def _leading_singular(matrix, right, iterations):
 
     def refine(_, right):
         stretched = stretch(right)
-        left = _normalised(stretched, jnp.zeros_like(stretched))
-        # A kernel of zeros has no singular vectors; the last known ones serve when it grows again.
-        return _normalised(jnp.einsum("...i,...io->...o", left, matrix), right)
+        left = _normalized(stretched, jnp.zeros_like(stretched))
+        # A kernel of zeros has no singular vectors; the last ones are kept for when it grows again.
+        return _normalized(jnp.einsum("...i,...io->...o", left, matrix), right)
 
     right = refine(0, right) if iterations == 1 else jax.lax.fori_loop(0, iterations, refine, right)
     stretched = stretch(right)
-    return jnp.linalg.norm(stretched, axis=-1), _normalised(stretched, jnp.zeros_like(stretched)), right
+    return jnp.linalg.norm(stretched, axis=-1), _normalized(stretched, jnp.zeros_like(stretched)), right
 
 
-def _normalised(vector, otherwise):
+def _normalized(vector, otherwise):
     norm = jnp.linalg.norm(vector, axis=-1, keepdims=True)
     return jnp.where(norm == 0, otherwise, vector / jnp.where(norm == 0, 1, norm))

@@ -23,10 +23,10 @@ def wasserstein(strength: Hyperparameter) -> optax.GradientTransformationExtraAr
     r"""Adds the gradient of the squared 2-Wasserstein distance between current and initial entries.
 
     For each parameter array, the penalty is `strength` times $\frac{1}{2} \sum_i (\theta_{(i)} - \theta^0_{(i)})^2$,
-    where $\theta_{(i)}$ are the entries in ascending order. Entries may trade places, unlike under
-    [`plastax.l2_init`][]; the convention for `strength` is the same. One sort of each array at every step.
+    where $\theta_{(i)}$ are the entries in ascending order. Entries may swap places, unlike under
+    [`plastax.l2_init`][]; the convention for `strength` is the same. Sorts each array at every step.
 
-    Arrays whose initial entries are all equal (biases of zero, scales of one) are pulled towards that value.
+    Arrays whose initial entries are all equal (biases of zero, scales of one) are pulled toward that value.
 
     !!! example
 

@@ -1,4 +1,4 @@
-"""Continual backprop: a slow, steady exchange of the least useful units for new ones."""
+"""Continual backprop: slowly and steadily replaces the least useful units by new ones."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -23,7 +23,7 @@ from .resettable_adam import bias_correction
 
 
 class UnitStatistics(NamedTuple):
-    """What is known about the units of one layer, and how many of them are due for replacement."""
+    """Statistics of the units of one layer, and the accumulated number of units to replace."""
 
     age: Int[Array, " width"]
     utility: Float[Array, " width"]
@@ -60,19 +60,19 @@ def continual_backprop(
     The utility of a unit is a running mean of $\overline{|h|} \cdot \overline{|w_\text{out}|}$, the mean size of its
     feature over the minibatch times that of its outgoing weights after the step, corrected for its start at zero. Where
     an image is flattened in front of a dense layer, it is the mean of that product over positions. At each step,
-    `replacement_rate` times the number of units older than `maturity_threshold` is added to an account of the layer.
-    The whole part of the account is the number of units that are replaced, those of lowest utility first. A new unit
-    has
+    `replacement_rate` times the number of units older than `maturity_threshold` is added to an accumulator of the
+    layer. Its integer part is the number of units that are replaced, those of lowest utility first. A new unit has
 
     - a new kernel, and the other incoming arrays (biases, scales) at their `fill`;
-    - outgoing weights of zero. What the old unit contributed on average goes to the next bias, where one is named;
-    - no past: its age, its statistics and its entries in the optimizer's state are those of a fresh start.
+    - outgoing weights of zero. The old unit's average contribution is added to the next bias, if one is given;
+    - no history: its age, its statistics and its entries in the optimizer's state are reset to their initial values.
 
     The state counts the replaced units of each layer (`state.replaced`).
 
     All other entries get exactly the update of the wrapped optimizer. The statistics take one pass over the outgoing
-    weights at each step. Units are chosen and drawn in a branch that is entered when one is due, also under `vmap` over
-    seeds, and only as many are drawn as can be due at once (all of them if `replacement_rate` is traced).
+    weights at each step. Units are chosen and drawn in a branch that runs only when a unit is replaced, also under
+    `vmap` over seeds, and at most as many are drawn as can be replaced at once (all of them if
+    `replacement_rate` is traced).
 
     Works with any optimizer whose state has one entry for each parameter entry, also in chains and under
     `optax.masked`. Factored optimizers (`optax.adafactor`) are refused at `init`. `optax.adam` has one step count for
@@ -129,12 +129,12 @@ def continual_backprop(
 
     **Arguments:**
 
-    - `optimizer`: what makes the steps. All extra arguments of `update` are passed on to it.
+    - `optimizer`: the optimizer to wrap. It receives all extra arguments of `update`.
     - `units`: the layers whose units may be replaced.
     - `replacement_rate`: the fraction of mature units that is replaced per step, in [0, 1]. A number or a schedule.
-    - `decay_rate`: of the running means, in [0, 1).
-    - `maturity_threshold`: the number of steps for which a new unit is left alone.
-    - `key`: for drawing new kernels. In a run over several seeds, give each its own.
+    - `decay_rate`: the decay rate of the running means, in [0, 1).
+    - `maturity_threshold`: the number of steps for which a new unit cannot be replaced.
+    - `key`: for drawing new kernels. Use a different key for each seed.
     - `unit_init`: draws new kernels, `(key, shape, dtype) -> array`. It is called with the shape of the whole kernel,
         as in `jax.nn.initializers` (which take kernels as [..., in, out]; for [out, in] set their `in_axis` and
         `out_axis`). By default, uniform between $\pm\sqrt{6 / \text{fan-in}}$, drawn for the new units alone.
@@ -199,7 +199,7 @@ def continual_backprop(
                 accumulator=past.accumulator + share,
             )
             statistics.append(known)
-            # Sums of round rates meet whole numbers, up to rounding. The small addition makes them count as reached.
+            # Sums of round rates reach whole numbers up to rounding. The small addition makes them count as reached.
             whole = jnp.floor(known.accumulator + share / 1000).astype(jnp.int32)
             due.append(jnp.minimum(whole, jnp.minimum(mature, limit)))
         corrections = [bias_correction(decay_rate, known.age) for known in statistics]
@@ -235,13 +235,13 @@ def continual_backprop(
 def least_useful(
     utility: Float[Array, " width"], mature: Bool[Array, " width"], number: Int[Array, ""], most: int
 ) -> Int[Array, " most"]:
-    """The indices of the `number` mature units of lowest utility, filled up with the width to a fixed length."""
+    """The indices of the `number` mature units of lowest utility, padded with the width to a fixed length."""
     _, order = jax.lax.top_k(jnp.where(mature, -utility, -jnp.inf), most)
     return jnp.where((jnp.arange(most, dtype=jnp.int32) < number) & mature[order], order, utility.size)
 
 
 def _most_at_once(replacement_rate, width: int) -> int:
-    """More can never be due: less than one unit is left over from the step before."""
+    """The most units that one step can replace: less than one unit is left over from the step before."""
     if isinstance(replacement_rate, Tracer):
         return width
     return min(width, int(float(np.asarray(replacement_rate)) * width) + 1)

@@ -1,4 +1,4 @@
-"""Where a hidden unit lives: what a unit-resetting method has to know about a layer."""
+"""Describes where the hidden units of a layer are, for methods that reset units."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ Where = Callable[[Any], Array]
 
 @dataclass(frozen=True)
 class Incoming:
-    """An array that makes a unit what it is: a kernel, a bias, a normalisation's scale.
+    """An array that defines a unit: a kernel, a bias, or the scale of a normalization.
 
     **Arguments:**
 
     - `where`: picks the array out of the parameters.
-    - `axis`: the axis along which the units lie.
+    - `axis`: the axis of the units.
     - `fill`: the value that a new unit gets there, or `None` to draw a new kernel.
     """
 
@@ -34,13 +34,13 @@ class Outgoing:
     **Arguments:**
 
     - `where`: picks the array out of the parameters.
-    - `axis`: the axis along which the units lie.
-    - `repeat`: how often each unit appears along that axis: the number of positions of an image that is flattened in
-        front of a dense layer, 1 otherwise.
-    - `bias`: picks the bias that is added to what is read, or `None`. It takes over the mean of a unit that is
-        replaced.
+    - `axis`: the axis of the units.
+    - `repeat`: how often each unit appears along that axis: the number of positions of an image that is flattened
+        before a dense layer, 1 otherwise.
+    - `bias`: picks the bias of the layer that reads the units, or `None`. It absorbs the mean contribution of a unit
+        that is replaced.
     - `channels_first`: needed with `repeat > 1`: whether the flattened image was [channels, height, width] (Equinox,
-        PyTorch) or [height, width, channels] (Flax, plastax). A wrong answer resets the weights of other units. The
+        PyTorch) or [height, width, channels] (Flax, plastax). A wrong value resets the weights of other units. The
         *features* given to `update` are [samples, ..., channels] in either case.
     """
 
@@ -78,8 +78,8 @@ class Units:
 
     - `features`: the name of its post-activation features, [samples, ..., units], in the pytree of features. Names of
         nested features are paths: `"body/dense1"`.
-    - `incoming`: the arrays that make the units, one or several.
-    - `outgoing`: the arrays that read them, one or several.
+    - `incoming`: one or more arrays that define the units.
+    - `outgoing`: one or more arrays that read them.
     """
 
     features: str
@@ -156,7 +156,7 @@ def _member(layer_of: Callable[[Any], Any], *names: str) -> Where:
                 return layer[name]
             if hasattr(layer, name):
                 return getattr(layer, name)
-        raise ValueError(f"there is no {' or '.join(names)} in the layer of type {type(layer).__name__}")
+        raise ValueError(f"found no {' or '.join(names)} in the layer of type {type(layer).__name__}")
 
     return where
 

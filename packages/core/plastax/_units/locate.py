@@ -1,4 +1,4 @@
-"""Finding units: from their description to leaves and axes of the parameters, with everything checked.
+"""Locates units: from their description to leaves and axes of the parameters, with checks.
 
 Parameters and updates are handled as lists of leaves here, and a `Place` points into such a list.
 """
@@ -18,7 +18,7 @@ from .description import Units, Where
 
 
 class Place(NamedTuple):
-    """Where units lie in one array of the parameters."""
+    """Where the units are in one array of the parameters."""
 
     leaf: int
     axis: int
@@ -27,7 +27,7 @@ class Place(NamedTuple):
 
 
 class Reader(NamedTuple):
-    """Where units are read, and the bias (with its axis in the weights) that can take over their mean."""
+    """Where units are read, and the bias (with its axis in the weights) that can absorb their mean."""
 
     place: Place
     bias: int | None
@@ -54,7 +54,7 @@ class LocatedUnits(NamedTuple):
 
 
 def check_units(units: Units | Sequence[Units]) -> tuple[Units, ...]:
-    """The layers to act on; raises unless there are some."""
+    """The layers to act on; raises if there are none."""
     units = (units,) if isinstance(units, Units) else tuple(units)
     if not units:
         raise ValueError("`units` is empty: describe at least one layer with plastax.Units")

@@ -1,4 +1,4 @@
-"""ReDo: dormant units are recycled every so many steps."""
+"""ReDo: recycles dormant units at regular intervals."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -46,14 +46,14 @@ def redo(
 
     A unit is dormant if the mean size of its feature, $\overline{|h|}$, is at most `threshold` times the mean of that
     over the units of its layer. A new unit has a new kernel, its other incoming arrays (biases, scales) at their
-    `fill`, outgoing weights of zero, and the entries of a fresh start in the optimizer's state. All other entries get
+    `fill`, outgoing weights of zero, and initial values in the optimizer's state. All other entries get
     exactly the update of the wrapped optimizer. The next bias is not compensated, as in the paper: a dormant unit
     hardly contributes.
 
     The state counts the replaced units of each layer (`state.replaced`). Unlike in the paper,
 
     - the means are taken over all minibatches since the last check, not over one batch at the time of the check, so
-        that minibatches of any size will do, even of one sample;
+        that minibatches of any size work, even of one sample;
     - in a layer whose units are all dead (where the paper's score is 0/0) all units are dormant;
     - the optimizer's entries go back to their value in `optimizer.init`, which is zero for the paper's Adam. With
         [`plastax.resettable_adam`][] its step counts start again too; `optax.adam` has one count for all parameters,
@@ -83,12 +83,12 @@ def redo(
 
     **Arguments:**
 
-    - `optimizer`: what makes the steps. All extra arguments of `update` are passed on to it.
+    - `optimizer`: the optimizer to wrap. It receives all extra arguments of `update`.
     - `units`: the layers whose units may be replaced.
     - `threshold`: the score up to which a unit is dormant, in [0, 1); 0 for dead units alone. A number or a schedule.
         The benchmarks of supervised problems use 0.025.
     - `interval`: the number of steps from one check to the next.
-    - `key`: for drawing new kernels. In a run over several seeds, give each its own.
+    - `key`: for drawing new kernels. Use a different key for each seed.
     - `unit_init`: draws new kernels, as for [`plastax.continual_backprop`][]. The paper draws from the distribution
         that the layer was initialized with.
 
@@ -148,5 +148,5 @@ def redo(
 
 
 def dormant(activity: Float[Array, " width"], threshold: Scalar) -> Bool[Array, " width"]:
-    """Whose activity is at most so much of the layer's mean. As a product, so that a dead layer is no 0/0."""
+    """The units with at most `threshold` times the layer's mean activity: a product, to avoid 0/0 in a dead layer."""
     return activity <= threshold * jnp.mean(activity)

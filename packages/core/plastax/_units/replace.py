@@ -1,4 +1,4 @@
-"""Resetting units: how new ones are drawn and put in place, and what is forgotten of old ones."""
+"""Replaces units: draws new ones, puts them in place, and resets the optimizer's memory of the old ones."""
 
 import math
 import warnings
@@ -16,7 +16,7 @@ from .locate import LocatedUnits, by_unit
 
 
 class NewUnits(NamedTuple):
-    """New units for one layer. There are `k` of them at most, with unused numbers when fewer go.
+    """New units for one layer. At most `k` of them; unused entries when fewer units are replaced.
 
     - `of`: the number of the new unit that each unit is replaced by, or -1 if it stays.
     - `replaced`: the unit that each new one replaces, or the width of the layer if it replaces none.
@@ -35,7 +35,7 @@ def draw_units(
     key: PRNGKeyArray,
     unit_init: Initializer | None,
 ) -> list[NewUnits]:
-    """Draws a new unit for each of those that are replaced, layer by layer."""
+    """Draws a new unit for each replaced one, layer by layer."""
     keys = iter(jax.random.split(key, sum(len(layer.drawn) for layer in layers)))
 
     def draw(layer, units, place, key):
@@ -43,7 +43,7 @@ def draw_units(
         if unit_init is None:
             bound = math.sqrt(6 / max(1, array.size // layer.width))
             return jax.random.uniform(key, _kernel_shape(array, place, len(units)), array.dtype, -bound, bound)
-        # The whole array, since an initialiser may look at both fans, or make the units orthogonal to each other.
+        # The whole array, because an initializer may use both fans, or make the units orthogonal to each other.
         whole = unit_init(key, array.shape, array.dtype)
         return whole if len(units) == layer.width else jnp.take(whole, units, place.axis, mode="clip")
 
@@ -58,7 +58,7 @@ def draw_units(
 
 
 def no_units(layers: Sequence[LocatedUnits], params: list[Array], numbers: Sequence[int]) -> list[NewUnits]:
-    """What `draw_units` returns, with no unit replaced; `numbers` says how many could have been, in each layer."""
+    """What `draw_units` returns, with no unit replaced; `numbers` has the largest number possible, for each layer."""
     return [
         NewUnits(
             jnp.full(layer.width, -1, jnp.int32),
@@ -81,28 +81,28 @@ def place_units(
     state: optax.OptState,
     means: Sequence[Float[Array, " _"]] | None = None,
 ) -> tuple[PyTree, optax.OptState]:
-    """Puts new units in place of old ones: changes the updates so that they lead there, and forgets the past.
+    """Puts new units in place of old ones: changes the updates to lead there, and resets the optimizer's state.
 
-    This is not made for a branch. Everything here is a select between two values of an entry, which the compiler merges
-    into the optimizer's own pass over the parameters, whereas updates and states that come out of a branch are written
-    to memory and read again at every step.
+    Not meant for use inside a branch. Everything here is a select between two values of an entry. The compiler merges
+    it into the optimizer's own pass over the parameters, whereas updates and states that come out of a branch are
+    written to memory and read again at every step.
 
     All outgoing arrays come before all incoming ones, so that the order of the layers does not matter and a new unit
-    gets a whole new kernel even when a unit that it reads goes at the same time.
+    gets a completely new kernel even when a unit that it reads is replaced at the same time.
 
     **Arguments:**
 
     - `optimizer`, `state`: the optimizer, and its state after the step.
-    - `layers`, `new_units`: the layers and what is new in each.
+    - `layers`, `new_units`: the layers, and the new units of each.
     - `params`, `updates`: the parameters before the step, and the step.
-    - `means`: for each layer the mean features that go to the next bias, or `None` to leave the biases alone.
+    - `means`: for each layer the mean features to add to the next bias, or `None` to leave the biases unchanged.
 
     **Returns:**
 
     The new updates and the new state of the optimizer.
     """
     old, structure = jax.tree.flatten(params)
-    # In the wider type, else half precision updates would miss the zeros that they should lead to.
+    # In the wider dtype: half precision updates would miss the zeros that they should lead to.
     new: list[Any] = [
         update if update is None else update.astype(wider(update.dtype, parameter.dtype))
         for parameter, update in zip(old, structure.flatten_up_to(updates), strict=True)
@@ -151,20 +151,20 @@ def _kernel_shape(array, place, number):
 
 
 def _spread(kernels, of, place):
-    """Brings each new kernel to the unit that it is for. A single one broadcasts, and a full set is in place."""
+    """Moves each new kernel to its unit. A single one broadcasts, and a full set is already in place."""
     if kernels.shape[place.axis] in (1, of.size):
         return kernels
     return jnp.take(kernels, of, place.axis, mode="clip")
 
 
 def _contribution(weight, update, place, bias_axis, units, average):
-    """What the outputs receive from some units after the update, if their features have these average values."""
+    """The contribution of some units to the outputs after the update, if their features have these averages."""
     index = (*(slice(None),) * (place.axis + 1), units)
     rows = [by_unit(array, place).at[index].get(mode="clip").astype(jnp.float32) for array in (weight, update)]
     total = jnp.moveaxis(rows[0] + rows[1], place.axis + 1, -1) * average
     if bias_axis is None:
         return jnp.sum(total)
-    # The repeats now stand where the units stood in the array, so the other axes have their old numbers.
+    # The repeats are now where the units were in the array, so the other axes keep their numbers.
     return jnp.sum(total, [axis for axis in range(total.ndim) if axis != bias_axis])
 
 
@@ -179,9 +179,9 @@ def _check_not_frozen(layers, updates):
 
 
 def check_optimizer(method: str, optimizer: optax.GradientTransformation, layers, params, state) -> None:
-    """Raises if the optimizer's memory of a unit cannot be told from its memory of the others.
+    """Raises if the optimizer's state for one unit cannot be separated from that for the others.
 
-    Warns of optax's Adam, which has one step count for all parameters.
+    Warns about optax's Adam, which has one step count for all parameters.
     """
     try:
         leaf_of_state = _leaf_of_state(optimizer, state, params)
@@ -197,7 +197,7 @@ def check_optimizer(method: str, optimizer: optax.GradientTransformation, layers
     def check(leaf, value):
         if leaf in touched and jnp.shape(value) != leaves[leaf].shape:
             raise ValueError(
-                f"{method} cannot reset the optimizer's memory of one unit: for a parameter of shape "
+                f"{method} cannot reset the optimizer's state for one unit: for a parameter of shape "
                 f"{leaves[leaf].shape} the optimizer keeps an array of shape {jnp.shape(value)}, as factored ones "
                 "(optax.adafactor, optax.sm3) do. Use one that keeps an entry for each parameter entry, for instance "
                 "plastax.resettable_adam. Transformations that are not optimizers can go in front: "

@@ -1,4 +1,4 @@
-"""Adam that counts the steps of every parameter entry by itself."""
+"""Adam with a separate step count for every parameter entry."""
 
 import math
 from typing import NamedTuple
@@ -27,7 +27,7 @@ class ScaleByResettableAdamState(NamedTuple):
 def scale_by_resettable_adam(
     b1: Scalar = 0.9, b2: Scalar = 0.999, eps: Scalar = 1e-8
 ) -> optax.GradientTransformationExtraArgs:
-    """Adam's direction, with a step count for every single parameter entry.
+    """Adam's direction, with a step count for every parameter entry.
 
     Without resets this is `optax.scale_by_adam`. The difference shows when [`plastax.continual_backprop`][] or
     [`plastax.redo`][] puts a new unit in place of an old one. optax has one count for all parameters, so the moments of
@@ -37,8 +37,8 @@ def scale_by_resettable_adam(
     The moments of half precision parameters are kept in float32 (in bfloat16 a second moment with `b2=0.999` would not
     move). As in optax, updates have the wider type of gradients and parameters: float32 for float32 parameters with
     bfloat16 gradients. Without `params`, `update` cannot know the type of the parameters and returns float32 or wider.
-    The counts take as much memory as one moment, and a step takes about twice the time of optax's: use this one where
-    units are reset.
+    The counts take as much memory as one moment, and a step takes about twice the time of optax's: use this one only
+    where units are reset.
 
     !!! example
 
@@ -127,6 +127,6 @@ def bias_correction(decay: Scalar, count: Int[Array, "..."], dtype=jnp.float32) 
 def _log(decay, dtype):
     if isinstance(decay, Tracer):
         return jnp.log(decay).astype(dtype)
-    # In numpy, since this may run inside of a traced program.
+    # In numpy, because this may run while a program is being traced.
     number = float(np.asarray(decay))
     return math.log(number) if number > 0.0 else -math.inf

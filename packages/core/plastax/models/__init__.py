@@ -1,4 +1,4 @@
-"""Networks of the benchmarks, with one calling convention: `output, features, state = model(x, state, train=...)`."""
+"""The benchmarks' networks, with one calling convention: `output, features, state = model(x, state, train=...)`."""
 
 from .actor_critic import (
     ActorCritic as ActorCritic,

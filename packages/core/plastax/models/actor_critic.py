@@ -26,7 +26,7 @@ class Categorical(NamedTuple):
 
 
 class PolicyAndValue(NamedTuple):
-    """What an [`plastax.models.ActorCritic`][] says about a batch of observations."""
+    """The output of [`plastax.models.ActorCritic`][] for a batch of observations."""
 
     policy: Gaussian | Categorical
     value: Float[Array, " batch"]

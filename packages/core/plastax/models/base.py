@@ -1,4 +1,4 @@
-"""What all models have in common."""
+"""What all models share."""
 
 import operator
 from abc import abstractmethod
@@ -43,7 +43,7 @@ class Model(eqx.Module):
 def check_batch(x: Array, sample: Sequence[int | str], dtype: DTypeLike, model: str) -> Array:
     """The batch in the dtype of the model, or an error if it is not a batch of such samples.
 
-    In `sample`, a name stands for a size that is free.
+    In `sample`, a string stands for a size that may vary.
     """
     expected = f"[batch, {', '.join(map(str, sample))}]"
     if x.ndim != 1 + len(sample) or any(

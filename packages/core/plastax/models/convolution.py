@@ -18,7 +18,7 @@ _Pads = tuple[tuple[int, int], tuple[int, int]]
 
 
 def check_algorithm(algorithm: str) -> None:
-    """Raises unless there is such a way to convolve."""
+    """Raises unless the algorithm exists."""
     if algorithm not in get_args(Algorithm):
         raise ValueError(f"`convolution` must be one of {get_args(Algorithm)}, got {algorithm!r}")
 
@@ -34,7 +34,7 @@ def convolve(
     """A convolution without bias.
 
     On CPU, XLA's convolutions are many times slower inside `lax.scan` than outside of it: the backward ones keep bad
-    memory layouts there. Patches times a matrix do not have this problem, so they are what `"auto"` takes on CPU.
+    memory layouts there. Patches times a matrix do not have this problem, so `"auto"` uses them on CPU.
 
     **Arguments:**
 
@@ -42,7 +42,7 @@ def convolve(
     - `kernel`: the kernel, HWIO.
     - `stride`: the step along height and width.
     - `padding`: `"SAME"`, `"VALID"` or the number of zeros on each side.
-    - `algorithm`: `"patches"`, `"xla"` or `"auto"`, which is settled when the call is traced, by the default backend.
+    - `algorithm`: `"patches"`, `"xla"` or `"auto"`, which depends on the default backend when the call is traced.
 
     **Returns:**
 

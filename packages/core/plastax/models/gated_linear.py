@@ -23,12 +23,12 @@ class GatedLinear(Model):
     r"""A two-layer ReLU network whose gates and readout are frozen: exactly linear in its only parameters.
 
     $f(x) = W_2^\top (1[W_0^\top x > 0] \odot W_1^\top x) / \sqrt{m}$ for width $m$, without biases, where $W_1$ is
-    trained and $W_0$ is what $W_1$ was at first, so that at first it equals a ReLU network. Its tangent kernel
+    trained and $W_0$ is the initial value of $W_1$, so that initially it equals a ReLU network. Its tangent kernel
     never changes:
     $\langle x, x' \rangle \frac{1}{m} \sum_h W_{2,ho} W_{2,ho'} 1[W_{0,h}^\top x > 0] 1[W_{0,h}^\top x' > 0]$.
 
-    The frozen arrays are no parameters: they live in the state. Ask for it before training, since it takes the gates
-    from the parameters of that moment.
+    The frozen arrays are not parameters: they are in the state. Call `init_state` before training, because it copies
+    the gates from the current parameters.
 
     Its features are `"hidden"`.
 
@@ -82,11 +82,11 @@ class GatedLinear(Model):
         self.out_size = out_size
 
     def init_state(self, key: PRNGKeyArray | None = None) -> GatedLinearState:
-        """The frozen arrays: the gates' kernel, which is the model's kernel of now, and a normal readout.
+        """The frozen arrays: the gates' kernel, a copy of the model's current kernel, and a normal readout.
 
         **Arguments:**
 
-        - `key`: for the readout. It must be given.
+        - `key`: for the readout; required.
         """
         if key is None:
             raise ValueError("GatedLinear draws its frozen readout with a key: write `model.init_state(key)`")

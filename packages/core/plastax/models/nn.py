@@ -1,4 +1,4 @@
-"""The layers that the models are made of. Each acts on a batch and computes in the dtype of its parameters."""
+"""The layers of the models. Each acts on a batch and computes in the dtype of its parameters."""
 
 from typing import ClassVar, NamedTuple
 
@@ -68,7 +68,7 @@ class Conv(eqx.Module):
 
 
 class LayerNorm(eqx.Module):
-    """Normalises over the last axis (over channels, at each position of an image), with statistics in float32."""
+    """Normalizes over the last axis (over channels, at each position of an image), with statistics in float32."""
 
     scale: Float[Array, " units"]
     bias: Float[Array, " units"]
@@ -84,7 +84,7 @@ class LayerNorm(eqx.Module):
         wide = widened(x)
         mean = jnp.mean(wide, axis=-1, keepdims=True)
         variance = jnp.var(wide, axis=-1, keepdims=True)
-        return _standardise(x, mean, variance, self.epsilon) * self.scale + self.bias
+        return _standardize(x, mean, variance, self.epsilon) * self.scale + self.bias
 
 
 class BatchNormState(NamedTuple):
@@ -95,9 +95,9 @@ class BatchNormState(NamedTuple):
 
 
 class BatchNorm(eqx.Module):
-    """Normalises each unit over the batch and, for images, over positions.
+    """Normalizes each unit over the batch and, for images, over positions.
 
-    In training the batch's own statistics are used, and the running ones move towards them by `1 - momentum`. In
+    In training the batch's own statistics are used, and the running ones move toward them by `1 - momentum`. In
     evaluation the running ones are used and stay as they are. Variances are biased (divided by the number of values),
     in both.
     """
@@ -129,14 +129,14 @@ class BatchNorm(eqx.Module):
             state = jax.tree.map(self._towards, state, used)
         else:
             used = state
-        return _standardise(x, used.mean, used.variance, self.epsilon) * self.scale + self.bias, state
+        return _standardize(x, used.mean, used.variance, self.epsilon) * self.scale + self.bias, state
 
     def _towards(self, running: Array, batch: Array) -> Array:
         return self.momentum * running + (1 - self.momentum) * batch.astype(running.dtype)
 
 
 class Hidden(eqx.Module):
-    """A layer, perhaps a LayerNorm, an activation."""
+    """A layer, an optional LayerNorm, and an activation."""
 
     layer: Dense | Conv
     norm: LayerNorm | None
@@ -155,8 +155,8 @@ class Hidden(eqx.Module):
         return ACTIVATIONS[self.activation](x)
 
 
-def _standardise(x: Array, mean: Array, variance: Array, epsilon: float) -> Array:
-    # The statistics may be wider than the features (float32 for bfloat16): the result is what the features are.
+def _standardize(x: Array, mean: Array, variance: Array, epsilon: float) -> Array:
+    # The statistics may be wider than the features (float32 for bfloat16): the result has the dtype of the features.
     wide = widened(x)
     factor = jax.lax.rsqrt(variance + epsilon)
     return ((wide - mean.astype(wide.dtype)) * factor.astype(wide.dtype)).astype(x.dtype)

@@ -38,7 +38,7 @@ class NormedConv(eqx.Module):
         algorithm: Algorithm,
         key: PRNGKeyArray,
     ):
-        # Zeros on both sides, as the paper's table says; "SAME" would put them all on one side where the stride is 2.
+        # Zeros on both sides, as in the paper's table; "SAME" would put them all on one side where the stride is 2.
         padding = kernel_size // 2
         self.layer = Conv(
             in_channels,
@@ -104,7 +104,7 @@ class ResNet18(Model):
     image), the mean over positions, and the dense layers. Convolutions have biases. Kernels are drawn from truncated
     normals with variance 2 / fan-out in convolutions and 1 / fan-out in dense layers.
 
-    BatchNorm keeps running statistics in the state, and the mode has no default: it is said at each call.
+    BatchNorm keeps running statistics in the state. `train` has no default and must be passed at every call.
 
     Its features are `"stem"`, `"stage1_block1_inner"` (between the two convolutions), `"stage1_block1"`, ...,
     `"dense1"` and `"dense2"`. The dense ones count for effective rank.
@@ -190,15 +190,15 @@ class ResNet18(Model):
 
         - `x`: the images, of any height and width.
         - `state`: the running statistics, from `init_state` or from the last call.
-        - `train`: whether to normalise with the statistics of the batch and to move the running ones towards them, or
-            to normalise with the running ones.
+        - `train`: whether to normalize with the statistics of the batch and to move the running ones toward them, or
+            to normalize with the running ones.
 
         **Returns:**
 
         The logits, the hidden features by name, and the state: a new one in training, the same in evaluation.
         """
         if state is None:
-            raise ValueError("ResNet18 needs its running statistics: pass `state`, at first `model.init_state()`")
+            raise ValueError("ResNet18 needs its running statistics: pass `state`, initially `model.init_state()`")
         x = check_batch(x, ("height", "width", self.stem.layer.kernel.shape[2]), self.head.kernel.dtype, "ResNet18")
         features, new = {}, {}
         x, new["stem"] = self.stem(x, state["stem"], train=train)
@@ -220,8 +220,8 @@ class ResNet18(Model):
         """The units that a unit-resetting method may replace: channels inside a block, and hidden dense units.
 
         Other channels are read through skip connections by many layers, or by all of the rest. The running statistics
-        of a replaced channel stay as they are, in the state: they are forgotten within some tens of training steps.
-        The mean of a unit that goes is added to the bias in front of the next BatchNorm, where the running mean still
+        of a replaced channel stay as they are, in the state: they adapt within some tens of training steps.
+        The mean of a replaced unit is added to the bias in front of the next BatchNorm, where the running mean still
         fits it.
         """
         inner = tuple(

@@ -1,4 +1,4 @@
-"""Where the units of a model live, for methods that reset units."""
+"""Where the units of a model are, for methods that reset units."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,7 +14,7 @@ def resettable(
     *,
     positions: int = 1,
 ) -> Units:
-    """Where the units of one layer live.
+    """Where the units of one layer are.
 
     **Arguments:**
 
@@ -55,7 +55,7 @@ def resettable_chain(
     *,
     positions: Sequence[int] | None = None,
 ) -> tuple[Units, ...]:
-    """Where the units of hidden layers live that read one another, the last one read by a head.
+    """Where the units are in a chain of hidden layers whose last one is read by a head.
 
     **Arguments:**
 
