@@ -206,7 +206,7 @@ def test_wasserstein_allows_entries_to_trade_places():
 
 
 def test_shrink_and_perturb_acts_after_the_step_at_every_interval():
-    transform = plastax.shrink_and_perturb(0.25, 0.0, key=KEY, every=2)
+    transform = plastax.shrink_and_perturb(0.25, 0.0, key=KEY, interval=2)
     params, updates = jnp.array([4.0, -2.0]), jnp.array([1.0, 1.0])
     state = transform.init(params)
     first, state = transform.update(updates, state, params)

@@ -150,7 +150,7 @@ def test_the_first_steps_of_a_new_unit_under_adam():
 def test_warns_of_an_adam_with_one_count_for_all():
     params = make_params()
     for adam in (optax.adam(0.1), optax.chain(optax.clip(1.0), optax.adamw(0.1))):
-        with pytest.warns(UserWarning, match=r"redo wraps an Adam of optax .* Use plastax\.adam"):
+        with pytest.warns(UserWarning, match=r"redo wraps an Adam of optax .* Use plastax\.resettable_adam"):
             plastax.redo(adam, describe(), key=jax.random.key(0)).init(params)
     # Without a warning: it holds biases only, or each entry has its own count.
     muon = optax.contrib.muon(0.1)
@@ -221,7 +221,7 @@ def test_optimizers_that_cannot_forget_one_unit_are_refused(name):
         "flatten": lambda: optax.flatten(optax.sgd(0.1, 0.9)),
     }[name]()
     cbp = plastax.continual_backprop(optimizer, [describe()], replacement_rate=0.2, key=jax.random.key(0))
-    with pytest.raises(ValueError, match=r"continual_backprop cannot .*plastax\.adam"):
+    with pytest.raises(ValueError, match=r"continual_backprop cannot .*plastax\.resettable_adam"):
         cbp.init(make_params())
 
 
