@@ -11,8 +11,8 @@ from jax.sharding import Mesh
 
 import plastax
 import plastax_diagnostics as pd
-from plastax_diagnostics._operators import _ggn, _hessian
-from plastax_diagnostics._operators._relu_network import find_relu_network
+from plastax_diagnostics._operators import ggn, hessian
+from plastax_diagnostics._programs.relu_network import find_relu_network
 
 
 WIDTHS = (6, 9, 8, 4)
@@ -70,8 +70,8 @@ def calls(monkeypatch):
 
         monkeypatch.setattr(module, name, watched)
 
-    watch(_hessian, "mlp_hvp")
-    watch(_ggn, "mlp_ggnvp")
+    watch(hessian, "mlp_hvp")
+    watch(ggn, "mlp_ggnvp")
     return made
 
 

@@ -9,7 +9,7 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 import plastax_diagnostics as pd
-from plastax_diagnostics._operators._losses import CrossEntropy
+from plastax_diagnostics._operators.losses import CrossEntropy
 
 
 SAMPLES, INPUTS, OUTPUTS = 7, 4, 3
@@ -197,7 +197,7 @@ def test_batch_statistics_are_frozen_unless_asked_for():
 
 @pytest.mark.parametrize("logit", [0.0, 5.0, 300.0])
 def test_cross_entropy_residual_and_root_reproduce_gradient_and_curvature(logit):
-    loss = pd._operators.CrossEntropy()
+    loss = CrossEntropy()
     with jax.enable_x64(True):
         outputs = jnp.array([[logit, 0.0, -1.0], [0.3, -logit, 0.2]], jnp.float64)
         targets = jnp.array([1, 0])

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import plastax_diagnostics as pd
-from plastax_diagnostics._estimate import count_bounds, count_error
+from plastax_diagnostics._spectrum.estimate import count_bounds, count_error
 
 
 VALUES = np.sort(np.r_[np.zeros(150), np.logspace(-4, 0, 120), -np.logspace(-3, -1, 30)]).astype(np.float32)

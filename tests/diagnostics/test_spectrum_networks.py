@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import plastax_diagnostics as pd
-from plastax_diagnostics._exact import gram_matrix
-from plastax_diagnostics._operators._dense import BATCH_BYTES, MOST_AT_ONCE, _dense, products_at_once
+from plastax_diagnostics._operators.dense import BATCH_BYTES, MOST_AT_ONCE, _dense, products_at_once
+from plastax_diagnostics._spectrum.exact import gram_matrix
 
 
 def network(widths, seed=0):

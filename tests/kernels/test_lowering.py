@@ -11,7 +11,7 @@ import pytest
 import plastax
 import plastax_diagnostics as pd
 import plastax_kernels as kernels
-from plastax_diagnostics import _lanczos
+from plastax_diagnostics._spectrum import lanczos
 from plastax_kernels import _backend
 
 
@@ -85,8 +85,8 @@ def spectrum_program(kind, activation=jax.nn.relu):
             operator = pd.hessian(pd.task_loss(model, "squared_error"), params, data, chunk=4)
         else:
             operator = pd.ggn(model, "squared_error", params, data, chunk=4)
-        probes = [_lanczos._begin(vector, 3) for vector in vectors]
-        return [probe.diagonal for probe in _lanczos._advance((operator, jnp.asarray(3)), probes)]
+        probes = [lanczos._begin(vector, 3) for vector in vectors]
+        return [probe.diagonal for probe in lanczos._advance((operator, jnp.asarray(3)), probes)]
 
     return advance
 

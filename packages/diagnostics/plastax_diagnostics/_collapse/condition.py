@@ -1,0 +1,150 @@
+"""Whether a task can be learnt within its step budget: the necessary condition of the collapse theory."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from .budget import fast_threshold
+from .residual import Bracket, ResidualMeasure
+
+
+Verdict = Literal["impossible", "not ruled out", "unresolved", "not applicable"]
+
+
+@dataclass(frozen=True)
+class NecessaryCondition:
+    r"""What the fast fraction of a residual says about reaching a target.
+
+    **Arguments:**
+
+    - `verdict`: `"impossible"` when the quadratic model of the loss cannot reach the target (for squared error and
+        features as they are, that is the loss itself), `"not ruled out"` when the necessary condition holds (it is not
+        sufficient), `"unresolved"` when the bracket of the fast fraction contains the required one,
+        `"not applicable"` when the step size breaks the assumption $\eta\lambda_{\max} \le 1$ of the theory (steps
+        are stable up to 2).
+    - `fast_fraction`: the share of the squared residual in fast directions.
+    - `required`: the least share with which the target can be reached.
+    - `contraction`, `threshold`: a direction is fast when no more than that share of it is left at the end, which is so
+        from that eigenvalue on.
+    - `step_size`: $\eta\lambda_{\max}$.
+    - `sentence`: the verdict in words.
+    """
+
+    verdict: Verdict
+    fast_fraction: Bracket
+    required: float
+    contraction: float
+    threshold: float
+    step_size: float
+    sentence: str
+
+    def __str__(self) -> str:
+        return self.sentence
+
+
+def required_fraction(
+    residual_norm_squared: float, target: float, contraction: float, loss_scale: float = 1.0
+) -> float:
+    r"""The least fast fraction with which a loss of $\frac{c}{2}\|r\|^2$ can reach a target.
+
+    Slow directions keep more than $\gamma$ of their residual, so the loss in the end is at least $\gamma^2$ times that
+    of the slow part: success needs a fast fraction of at least $1 - 2s/(c\,\gamma^2\|r_0\|^2)$.
+
+    **Arguments:**
+
+    - `residual_norm_squared`: $\|r_0\|^2$.
+    - `target`: $s$, the loss to be reached.
+    - `contraction`: $\gamma$.
+    - `loss_scale`: $c$, 1 for a sum over samples and one over their number for a mean.
+
+    **Returns:**
+
+    A share between 0 (no condition at all) and 1.
+    """
+    if not (target >= 0 and math.isfinite(target)):
+        raise ValueError(f"target must be a loss of at least 0, got {target}")
+    if residual_norm_squared == 0:
+        return 0.0
+    return max(0.0, 1 - 2 * target / (loss_scale * contraction**2 * residual_norm_squared))
+
+
+def necessary_condition(
+    measure: ResidualMeasure,
+    *,
+    target: float,
+    learning_rate: float,
+    steps: int,
+    contraction: float = 1e-3,
+    loss: str = "squared_error",
+    largest_eigenvalue: float | None = None,
+) -> NecessaryCondition:
+    r"""Checks whether enough of a residual lies in fast directions for a target to be reached in time.
+
+    It speaks about plain gradient descent on a model that is linear in its parameters near where it stands, with
+    $\eta\lambda_{\max} \le 1$. For squared error the target bounds the loss itself. For cross-entropy (and any other
+    loss) it bounds $\frac12\|e_K\|^2$ of the quadratic model of the loss at the initial outputs, not the
+    cross-entropy.
+
+    !!! example
+
+        ```python
+        import jax.numpy as jnp
+        import lineax as lx
+        import plastax_diagnostics as diagnostics
+
+        gram = lx.DiagonalLinearOperator(jnp.array([1.0, 1e-6]))
+        measure = diagnostics.residual_measure(gram, jnp.ones(2), order=2)
+        # Half of the residual is slow, so this prints that the condition is not met.
+        print(diagnostics.necessary_condition(measure, target=1e-8, learning_rate=0.5, steps=100))
+        ```
+
+    **Arguments:**
+
+    - `measure`: of the initial residual, see [`plastax_diagnostics.residual_measure`][].
+    - `target`: the loss that is to be reached, a sum or a mean over samples as the Gram matrix was (`reduction`).
+    - `learning_rate`, `steps`, `contraction`: as in [`plastax_diagnostics.fast_threshold`][]. The smaller the
+        contraction, the fewer directions are fast, but the weaker is the bound: with the default of 1e-3 the condition
+        bites only for targets far below the initial loss.
+    - `loss`: `"squared_error"`, or the name of another loss, for the words of the verdict.
+    - `largest_eigenvalue`: of the Gram matrix, if it is known; else the largest one that the residual has a part in.
+
+    **Returns:**
+
+    A [`plastax_diagnostics.NecessaryCondition`][].
+    """
+    threshold = fast_threshold(learning_rate, steps, contraction)
+    required = required_fraction(measure.norm_squared, target, contraction, measure.loss_scale)
+    fraction = measure.fast_fraction(learning_rate, steps, contraction)
+    step_size = learning_rate * max(measure.largest_eigenvalue, largest_eigenvalue or 0.0)
+    verdict = _verdict(fraction, required, step_size)
+    shares = (
+        f"{_share(fraction)} of the residual shrinks to {contraction:.3g} or less in {steps} steps, "
+        f"and at least {required:.4g} is needed"
+    )
+    if required == 0:
+        shares = f"any share is enough for a target of {target:.3g}"
+    impossible = f"with the features as they are, a loss of {target:.3g} cannot be reached"
+    if loss != "squared_error":
+        impossible = f"the quadratic model of {loss} does not reach its goal. Training on the loss itself may"
+    sentence = {
+        "impossible": f"Necessary condition not met: {shares}; {impossible}.",
+        "not ruled out": f"Necessary condition met: {shares}. It is not sufficient.",
+        "unresolved": f"Necessary condition unresolved: {shares}. Raise the order of the residual measure.",
+        "not applicable": f"The necessary condition does not apply: learning rate x largest eigenvalue = "
+        f"{step_size:.3g} is above 1. A rate of {learning_rate / max(step_size, 1e-300):.3g} would not overshoot.",
+    }[verdict]
+    return NecessaryCondition(verdict, fraction, required, contraction, threshold, step_size, sentence)
+
+
+def _verdict(fraction: Bracket, required: float, step_size: float) -> Verdict:
+    if step_size > 1:
+        return "not applicable"
+    if fraction.lower >= required:
+        return "not ruled out"
+    return "impossible" if fraction.upper < required else "unresolved"
+
+
+def _share(fraction: Bracket) -> str:
+    if fraction.width < 5e-4:
+        return f"{fraction.value:.4g}"
+    return f"{fraction.lower:.3g} to {fraction.upper:.3g}"

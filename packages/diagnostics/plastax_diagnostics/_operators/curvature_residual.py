@@ -1,0 +1,71 @@
+"""What the Hessian has beyond the Gauss-Newton matrix."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+from jaxtyping import PyTree
+
+from .losses import LossLike
+from .model import ModelOperator, model_operator
+
+
+class ResidualTerm(ModelOperator):
+    """See [`plastax_diagnostics.residual_term`][]."""
+
+    def product(self, vector):
+        def of_chunk(model, loss, params, vector, data):
+            inputs, targets = data
+            outputs_at, selection = self.outputs_of(model, params, inputs)
+            # The Hessian of the outputs weighted with the (fixed) gradient of the loss by them: no difference of two
+            # large products.
+            weights = jax.lax.stop_gradient(self.scale * loss.gradient(outputs_at(selection), targets))
+
+            def weighted(selection):
+                return jnp.sum(weights * outputs_at(selection))
+
+            return jax.jvp(jax.grad(weighted), (selection,), (vector,))[1]
+
+        return self.samples.sum(of_chunk, self.model, self.loss, self.params, vector)
+
+
+def residual_term(
+    model: Callable,
+    loss: LossLike,
+    params: PyTree,
+    data: PyTree,
+    *,
+    chunk: int | None = None,
+    where: Callable | None = None,
+    dtype: Any = None,
+    mesh: Mesh | None = None,
+    reduction: str = "mean",
+) -> ResidualTerm:
+    """The Hessian minus the generalised Gauss-Newton matrix: the curvature of the model, weighted with the residuals.
+
+    !!! example
+
+        ```python
+        import jax.numpy as jnp
+        import plastax_diagnostics as diagnostics
+
+        model = lambda params, inputs: inputs @ params
+        data = (jnp.ones((10, 3)), jnp.zeros((10, 2)))
+        operator = diagnostics.residual_term(model, "squared_error", jnp.ones((3, 2)), data)
+        operator.mv(jnp.ones((3, 2)))  # zero: the model is linear
+        ```
+
+    **Arguments:**
+
+    - `model`, `loss`, `params`, `data`, `reduction`: as in [`plastax_diagnostics.ggn`][].
+    - `chunk`, `where`, `dtype`, `mesh`: as in [`plastax_diagnostics.hessian`][].
+
+    **Returns:**
+
+    An operator on (the selected part of) the parameters.
+    """
+    return model_operator(
+        ResidualTerm, model, loss, params, data, chunk=chunk, where=where, dtype=dtype, mesh=mesh, reduction=reduction
+    )
