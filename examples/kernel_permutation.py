@@ -29,7 +29,7 @@ def network_kernel(inputs, width, outputs, key):
     gates = jax.random.normal(gate_key, (inputs.shape[1], width))
     frozen = gates, jax.random.normal(readout_key, (width, outputs))
     model = jax.tree_util.Partial(gated_linear, frozen)
-    return np.asarray(diagnostics.dense(diagnostics.gram(model, gates, inputs, reduction="sum")))
+    return np.asarray(diagnostics.dense(diagnostics.ntk(model, gates, inputs, reduction="sum")))
 
 
 def main(out=None, *, widths=(10, 100, 1000), seeds=3, samples=12, dimension=20, outputs=2):

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import plastax_diagnostics as pd
+import plastax_diagnostics as diagnostics
 from plastax_benchmarks.data import Images
 from plastax_benchmarks.presets import settings_for
 from plastax_benchmarks.problems import incremental_cifar, linearized_mnist, permuted_mnist, slowly_changing_regression
@@ -160,7 +160,7 @@ def test_a_diagnosis_counts_what_the_dense_matrix_has(case):
     lines = {}
     for rows, line, text in diagnose(trainer, learner, keys, data, 1):
         lines[rows] = line
-        report = pd.PlasticityReport.from_json(text)
+        report = diagnostics.PlasticityReport.from_json(text)
         assert report.seconds == 0.0
         assert report.samples == line["samples"] == 24
         assert report.eps == line["eps"]

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import plastax_diagnostics as pd
+import plastax_diagnostics as diagnostics
 from plastax_benchmarks.presets import settings_for
 from plastax_benchmarks.problems.load import load_problem
 from plastax_benchmarks.runs import open_run, read_checkpoint
@@ -20,7 +20,7 @@ from plastax_benchmarks.training.programs import Member, Programs
 @pytest.fixture(scope="module")
 def report():
     data = (jax.random.normal(jax.random.key(0), (6, 3)), jnp.arange(6) % 2)
-    return pd.plasticity_report(
+    return diagnostics.plasticity_report(
         lambda params, inputs: inputs @ params,
         "cross_entropy",
         jnp.ones((3, 2)),

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import plastax
-import plastax_diagnostics as pd
+import plastax_diagnostics as diagnostics
 
 
 SAMPLES, IN, WIDTH, OUT = 12, 6, 20, 3
@@ -55,17 +55,17 @@ def dense_gram():
 @cache
 def measure_of(loss, reduction, order=64):
     targets = TARGETS if loss == "squared_error" else CLASSES
-    operator = pd.loss_weighted_gram(
+    operator = diagnostics.loss_weighted_gram(
         gated_linear, loss, GATES, (INPUTS, targets), reduction=reduction, dtype=jnp.float64
     )
-    residual = pd.initial_residual(gated_linear, loss, GATES, (INPUTS, targets), dtype=jnp.float64)
-    return pd.residual_measure(operator, residual, order)
+    residual = diagnostics.initial_residual(gated_linear, loss, GATES, (INPUTS, targets), dtype=jnp.float64)
+    return diagnostics.residual_measure(operator, residual, order)
 
 
 def diagonal_measure(eigenvalues, residual, order, dtype=np.float64):
     with jax.enable_x64(dtype is np.float64):
         operator = lx.DiagonalLinearOperator(jnp.asarray(eigenvalues, dtype))
-        return pd.residual_measure(operator, jnp.asarray(residual, dtype), order)
+        return diagnostics.residual_measure(operator, jnp.asarray(residual, dtype), order)
 
 
 @pytest.mark.parametrize(
@@ -74,14 +74,14 @@ def diagonal_measure(eigenvalues, residual, order, dtype=np.float64):
 def test_the_threshold_matches_sixty_digits(learning_rate, steps, contraction):
     getcontext().prec = 60
     exact = (1 - (Decimal(contraction).ln() / steps).exp()) / Decimal(learning_rate)
-    found = pd.fast_threshold(learning_rate, steps, contraction)
+    found = diagnostics.fast_threshold(learning_rate, steps, contraction)
     np.testing.assert_allclose(found, float(exact), rtol=1e-14)
 
 
 def test_fast_means_that_enough_is_gone_also_when_steps_overshoot():
     eigenvalues = np.linspace(0.0, 5.0, 1001)
     left = np.abs(1 - 0.5 * eigenvalues) ** 20
-    np.testing.assert_array_equal(pd.is_fast(eigenvalues, 0.5, 20, 0.1), left <= 0.1)
+    np.testing.assert_array_equal(diagnostics.is_fast(eigenvalues, 0.5, 20, 0.1), left <= 0.1)
 
 
 @pytest.mark.parametrize(
@@ -90,14 +90,14 @@ def test_fast_means_that_enough_is_gone_also_when_steps_overshoot():
 def test_a_senseless_budget_is_named(bad):
     (name,) = bad
     with pytest.raises(ValueError, match=f"{name} must"):
-        pd.fast_threshold(**{"learning_rate": 0.1, "steps": 10, "contraction": 0.1} | bad)
+        diagnostics.fast_threshold(**{"learning_rate": 0.1, "steps": 10, "contraction": 0.1} | bad)
 
 
 def test_projectors_split_the_space(dense_gram):
     matrix, _ = dense_gram
     budget = {"learning_rate": 0.5 / np.linalg.eigvalsh(matrix)[-1], "steps": 30, "contraction": 0.1}
-    fast, slow = pd.fast_slow_projectors(matrix, **budget)
-    count = np.sum(np.linalg.eigvalsh(matrix) >= pd.fast_threshold(**budget))
+    fast, slow = diagnostics.fast_slow_projectors(matrix, **budget)
+    count = np.sum(np.linalg.eigvalsh(matrix) >= diagnostics.fast_threshold(**budget))
     assert 0 < count < len(matrix)
     np.testing.assert_allclose(np.trace(fast), count, rtol=1e-10)
     np.testing.assert_allclose(fast + slow, np.eye(len(matrix)), atol=1e-12)
@@ -108,11 +108,11 @@ def test_projectors_split_the_space(dense_gram):
 def test_projectors_refuse_bad_matrices():
     budget = {"learning_rate": 0.1, "steps": 10}
     with pytest.raises(ValueError, match="square"):
-        pd.fast_slow_projectors(np.ones((2, 3)), **budget)
+        diagnostics.fast_slow_projectors(np.ones((2, 3)), **budget)
     with pytest.raises(ValueError, match="NaN"):
-        pd.fast_slow_projectors(np.full((2, 2), np.nan), **budget)
+        diagnostics.fast_slow_projectors(np.full((2, 2), np.nan), **budget)
     with pytest.raises(ValueError, match="symmetric"):
-        pd.fast_slow_projectors(np.array([[0.0, 1.0], [0.0, 0.0]]), **budget)
+        diagnostics.fast_slow_projectors(np.array([[0.0, 1.0], [0.0, 0.0]]), **budget)
 
 
 @pytest.mark.parametrize("reduction", ["sum", "mean"])
@@ -135,7 +135,9 @@ def test_residual_dynamics_of_real_training(dense_gram, reduction):
     np.testing.assert_allclose(left.value, np.sum(last**2) / np.sum(first**2), rtol=1e-9)
     assert left.lower - 1e-9 <= left.value <= left.upper + 1e-9
     np.testing.assert_allclose(measure.predicted_loss(learning_rate, steps).value, np.sum(last**2) / 2 / count)
-    fast, slow = pd.fast_slow_projectors(matrix, learning_rate=learning_rate, steps=steps, contraction=contraction)
+    fast, slow = diagnostics.fast_slow_projectors(
+        matrix, learning_rate=learning_rate, steps=steps, contraction=contraction
+    )
     assert np.linalg.norm(slow @ last) >= contraction * np.linalg.norm(slow @ first) > 0
     share = np.sum((fast @ first) ** 2) / np.sum(first**2)
     np.testing.assert_allclose(measure.fast_fraction(learning_rate, steps, contraction).value, share, rtol=1e-9)
@@ -225,9 +227,9 @@ def test_the_order_rises_until_the_brackets_are_narrow():
     budget = {"learning_rate": 0.9, "steps": 1000, "contraction": 0.1}
     with jax.enable_x64(True):
         operator = lx.DiagonalLinearOperator(jnp.asarray(eigenvalues))
-        coarse = pd.refined_residual_measure(operator, jnp.asarray(residual), tolerance=1.0, order=6, **budget)
-        fine = pd.refined_residual_measure(operator, jnp.asarray(residual), tolerance=0.05, order=6, **budget)
-        short = pd.refined_residual_measure(
+        coarse = diagnostics.refined_residual_measure(operator, jnp.asarray(residual), tolerance=1.0, order=6, **budget)
+        fine = diagnostics.refined_residual_measure(operator, jnp.asarray(residual), tolerance=0.05, order=6, **budget)
+        short = diagnostics.refined_residual_measure(
             operator, jnp.asarray(residual), tolerance=1e-6, order=6, max_order=12, **budget
         )
     assert coarse.order == 6 < fine.order
@@ -250,30 +252,30 @@ def test_the_necessary_condition_never_calls_the_possible_impossible():
         measure = diagonal_measure(eigenvalues, residual, 20)
         budget = {"learning_rate": 0.9, "steps": 20, "contraction": 0.5}
         reached = np.sum((1 - 0.9 * eigenvalues) ** 40 * residual**2) / 2
-        verdict = pd.necessary_condition(measure, target=reached, **budget).verdict
+        verdict = diagnostics.necessary_condition(measure, target=reached, **budget).verdict
         assert verdict == "not ruled out"  # what training reaches cannot be impossible
-        verdicts.append(pd.necessary_condition(measure, target=reached / 10, **budget).verdict)
+        verdicts.append(diagnostics.necessary_condition(measure, target=reached / 10, **budget).verdict)
     assert verdicts.count("impossible") > 20
 
 
 def test_the_required_fraction_is_tight():
     # One slow direction just below the threshold keeps just above `contraction` of its residual.
     budget = {"learning_rate": 0.5, "steps": 50, "contraction": 0.1}
-    slow = pd.fast_threshold(**budget) * (1 - 1e-9)
+    slow = diagnostics.fast_threshold(**budget) * (1 - 1e-9)
     residual = np.array([3.0, 4.0])
     final = 0.1**2 * 16 / 2
     measure = diagonal_measure([1.0, slow], residual, 2)
-    assert pd.required_fraction(25.0, final, 0.1) == pytest.approx(9 / 25)
-    assert pd.necessary_condition(measure, target=final * 1.001, **budget).verdict == "not ruled out"
-    assert pd.necessary_condition(measure, target=final * 0.999, **budget).verdict == "impossible"
+    assert diagnostics.required_fraction(25.0, final, 0.1) == pytest.approx(9 / 25)
+    assert diagnostics.necessary_condition(measure, target=final * 1.001, **budget).verdict == "not ruled out"
+    assert diagnostics.necessary_condition(measure, target=final * 0.999, **budget).verdict == "impossible"
 
 
 def test_sum_and_mean_losses_say_the_same():
     by_sum, by_mean = (measure_of("squared_error", reduction) for reduction in ("sum", "mean"))
     rate, budget = 0.5 / by_sum.largest_eigenvalue, {"steps": 30, "contraction": 0.1}
     target = 0.004 * by_sum.loss  # needs 60 % to be fast
-    first = pd.necessary_condition(by_sum, target=target, learning_rate=rate, **budget)
-    second = pd.necessary_condition(by_mean, target=target / SAMPLES, learning_rate=rate * SAMPLES, **budget)
+    first = diagnostics.necessary_condition(by_sum, target=target, learning_rate=rate, **budget)
+    second = diagnostics.necessary_condition(by_mean, target=target / SAMPLES, learning_rate=rate * SAMPLES, **budget)
     assert first.verdict == second.verdict
     np.testing.assert_allclose(first.required, second.required, rtol=1e-9)
     np.testing.assert_allclose(first.fast_fraction.value, second.fast_fraction.value, rtol=1e-9)
@@ -283,33 +285,35 @@ def test_sum_and_mean_losses_say_the_same():
 def test_verdicts_say_what_they_rest_on():
     measure = diagonal_measure([1.0, 1e-6], [1.0, 1.0], 2)
     budget = {"target": 1e-8, "steps": 100}
-    impossible = pd.necessary_condition(measure, learning_rate=0.5, loss="cross_entropy", **budget)
+    impossible = diagnostics.necessary_condition(measure, learning_rate=0.5, loss="cross_entropy", **budget)
     assert "the quadratic model of cross_entropy does not reach its goal" in str(impossible)
     assert "cannot be reached" not in str(impossible)
-    overshoot = pd.necessary_condition(measure, learning_rate=1.5, **budget)
+    overshoot = diagnostics.necessary_condition(measure, learning_rate=1.5, **budget)
     assert overshoot.verdict == "not applicable"
     assert "= 1.5 is above 1. A rate of" in str(overshoot)
-    known = pd.necessary_condition(measure, learning_rate=0.5, largest_eigenvalue=4.0, **budget)
+    known = diagnostics.necessary_condition(measure, learning_rate=0.5, largest_eigenvalue=4.0, **budget)
     assert known.step_size == 2.0
     assert known.verdict == "not applicable"
     rough = diagonal_measure(np.geomspace(1e-4, 1, 30), np.ones(30), 3)
-    verdict = pd.necessary_condition(rough, target=rough.loss / 4, learning_rate=0.5, steps=100, contraction=0.9)
+    verdict = diagnostics.necessary_condition(
+        rough, target=rough.loss / 4, learning_rate=0.5, steps=100, contraction=0.9
+    )
     assert verdict.verdict == "unresolved"
     assert "Raise the order" in str(verdict)
 
 
 def test_nothing_to_learn_is_no_nan():
     measure = diagonal_measure([1.0, 0.5], [0.0, 0.0], 2)
-    assert measure.fast_fraction(0.1, 10) == pd.Bracket(1.0, 1.0, 1.0)
+    assert measure.fast_fraction(0.1, 10) == diagnostics.Bracket(1.0, 1.0, 1.0)
     assert measure.predicted_residual(0.1, 10).value == 0.0
-    assert pd.necessary_condition(measure, target=0.0, learning_rate=0.1, steps=10).verdict == "not ruled out"
+    assert diagnostics.necessary_condition(measure, target=0.0, learning_rate=0.1, steps=10).verdict == "not ruled out"
 
 
 def test_a_network_without_gradient_keeps_its_residual():
     measure = diagonal_measure(np.zeros(5), np.ones(5), 5)
     assert measure.fast_fraction(0.1, 10).upper == 0.0
     assert measure.predicted_residual(0.1, 10).value == 1.0
-    assert pd.necessary_condition(measure, target=1e-9, learning_rate=0.1, steps=10).verdict == "impossible"
+    assert diagnostics.necessary_condition(measure, target=1e-9, learning_rate=0.1, steps=10).verdict == "impossible"
 
 
 def test_bad_input_is_named():
@@ -318,9 +322,9 @@ def test_bad_input_is_named():
     with pytest.raises(ValueError, match="order must be at least 1"):
         diagonal_measure([1.0, 0.5], [1.0, 0.0], 0)
     with pytest.raises(ValueError, match="target must be"):
-        pd.required_fraction(1.0, -1.0, 0.1)
+        diagnostics.required_fraction(1.0, -1.0, 0.1)
     with pytest.raises(ValueError, match="no lowest point"):
-        pd.initial_residual(gated_linear, lambda z, y: jnp.mean(z), GATES, (INPUTS, TARGETS))
+        diagnostics.initial_residual(gated_linear, lambda z, y: jnp.mean(z), GATES, (INPUTS, TARGETS))
     far = jnp.full((SAMPLES, IN), 1e4)
     with pytest.raises(ValueError, match="is not finite in float32"):
-        pd.initial_residual(gated_linear, "cross_entropy", GATES, (far, CLASSES))
+        diagnostics.initial_residual(gated_linear, "cross_entropy", GATES, (far, CLASSES))

@@ -20,8 +20,8 @@ def code(name):
     [
         ("hessian", None),
         ("ggn", None),
-        ("residual_term", "abs(operator.mv(jnp.ones((3, 2)))).max() == 0"),
-        ("gram", None),
+        ("curvature_residual", "abs(operator.mv(jnp.ones((3, 2)))).max() == 0"),
+        ("ntk", None),
         ("loss_weighted_gram", None),
         ("task_loss", "abs(loss(jnp.zeros((3, 2)), data) - jnp.log(2.0)) < 1e-6"),
         ("apply_model", "apply(params, jnp.ones((4, 3))).shape == (4, 2)"),

@@ -65,7 +65,7 @@ def test_an_error_in_parts_and_right_in_one_piece(loss):
     found = diagnostics.exact_spectrum(diagnostics.hessian(loss_of(loss), PARAMS, data, chunk=20))
     np.testing.assert_allclose(found.extremes.largest, largest(loss, targets), rtol=1e-5)
     if loss is summed:
-        for make in (diagnostics.ggn, diagnostics.residual_term, diagnostics.loss_weighted_gram):
+        for make in (diagnostics.ggn, diagnostics.curvature_residual, diagnostics.loss_weighted_gram):
             with pytest.raises(ValueError, match=r"not a mean over samples.*sample by sample"):
                 make(model, loss, PARAMS, data)
 

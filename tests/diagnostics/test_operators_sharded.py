@@ -7,7 +7,7 @@ import sys
 
 PROGRAM = """
 import jax, jax.numpy as jnp, numpy as np
-import plastax_diagnostics as pd
+import plastax_diagnostics as diagnostics
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 assert jax.device_count() == 4
@@ -21,18 +21,20 @@ def model(params, inputs):
 
 def build(**settings):
     return [
-        pd.hessian(pd.task_loss(model, "cross_entropy"), params, data, **settings),
-        pd.loss_weighted_gram(model, "cross_entropy", params, data, **settings),
+        diagnostics.hessian(diagnostics.task_loss(model, "cross_entropy"), params, data, **settings),
+        diagnostics.loss_weighted_gram(model, "cross_entropy", params, data, **settings),
     ]
 
 for spread, alone, probes in zip(build(mesh=mesh, chunk=2), build(), (2, 1)):
     assert len(jax.tree.leaves(spread.samples)[0].sharding.device_set) == 4
-    found, expected = (pd.spectrum(each, keys[0], order=6, probes=probes, exact=False) for each in (spread, alone))
+    settings = {"order": 6, "probes": probes, "exact": False}
+    found, expected = (diagnostics.spectrum(each, keys[0], **settings) for each in (spread, alone))
     np.testing.assert_allclose(found.nodes, expected.nodes, atol=2e-5)
     np.testing.assert_allclose(found.weights, expected.weights, atol=2e-4)
 
 try:
-    pd.hessian(pd.task_loss(model, "cross_entropy"), params, jax.tree.map(lambda leaf: leaf[:18], data), mesh=mesh)
+    few = jax.tree.map(lambda leaf: leaf[:18], data)
+    diagnostics.hessian(diagnostics.task_loss(model, "cross_entropy"), params, few, mesh=mesh)
 except ValueError as error:
     assert "18 samples" in str(error) and "4 devices" in str(error)
 else:
@@ -42,16 +44,16 @@ def summed(outputs, targets):
     return jnp.sum(outputs**2)
 
 try:
-    pd.hessian(pd.task_loss(model, summed), params, data, mesh=mesh)
+    diagnostics.hessian(diagnostics.task_loss(model, summed), params, data, mesh=mesh)
 except ValueError as error:
     assert "not a mean over samples" in str(error)
 else:
     raise AssertionError("a sum was spread over 4 devices")
 
 budget = {"learning_rate": 0.1, "steps": 10, "key": keys[0]}
-settings = pd.ReportSettings(order=3, probes=1, residual_order=3, samples=20, exact=False, dtype=None)
+settings = diagnostics.ReportSettings(order=3, probes=1, residual_order=3, samples=20, exact=False, dtype=None)
 spread, alone = (
-    pd.plasticity_report(model, "cross_entropy", params, data, settings=settings, mesh=each, **budget)
+    diagnostics.plasticity_report(model, "cross_entropy", params, data, settings=settings, mesh=each, **budget)
     for each in (mesh, None)
 )
 found, expected = spread.scalars(), alone.scalars()

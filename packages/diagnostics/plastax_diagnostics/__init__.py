@@ -1,12 +1,12 @@
 """How much curvature a network has left, and whether it can still learn."""
 
 from ._collapse.bounds import (
-    ResidualBound as ResidualBound,
+    CurvatureResidualBound as CurvatureResidualBound,
+    curvature_residual_bound as curvature_residual_bound,
     gradient_lipschitz as gradient_lipschitz,
     l2_strength as l2_strength,
     lipschitz_bound as lipschitz_bound,
     output_curvature as output_curvature,
-    residual_bound as residual_bound,
     task_shift as task_shift,
 )
 from ._collapse.budget import fast_interval as fast_interval, fast_threshold as fast_threshold, is_fast as is_fast
@@ -51,13 +51,13 @@ from ._kfac import (
     kfac_layers as kfac_layers,
 )
 from ._operators.base import CurvatureOperator as CurvatureOperator
-from ._operators.curvature_residual import residual_term as residual_term
+from ._operators.curvature_residual import curvature_residual as curvature_residual
 from ._operators.dense import dense as dense
 from ._operators.function import apply_model as apply_model
 from ._operators.ggn import ggn as ggn
 from ._operators.hessian import hessian as hessian
 from ._operators.losses import task_loss as task_loss
-from ._operators.ntk import gram as gram, loss_weighted_gram as loss_weighted_gram, model_outputs as model_outputs
+from ._operators.ntk import loss_weighted_gram as loss_weighted_gram, ntk as ntk
 from ._programs.dense_layers import DenseLayer as DenseLayer, dense_layers as dense_layers
 from ._report.report import (
     CHEAP as CHEAP,

@@ -17,7 +17,7 @@ from ._operators.precision import cast_floats, precision, working_dtype
 from ._programs.dense_layers import dense_layers
 
 
-Model = Callable[[PyTree, Array], Float[Array, "samples outputs"]]
+ModelFunction = Callable[[PyTree, Array], Float[Array, "samples outputs"]]
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,12 @@ class KFACLayer:
 
 
 def kfac_layers(
-    model: Model, loss: LossLike, params: PyTree[Float[Array, "..."]], data: tuple[Any, Any], *, dtype: Any = None
+    model: ModelFunction,
+    loss: LossLike,
+    params: PyTree[Float[Array, "..."]],
+    data: tuple[Any, Any],
+    *,
+    dtype: Any = None,
 ) -> dict[str, KFACLayer]:
     r"""What each dense layer's block of the Gauss-Newton matrix of the mean loss is made of.
 
@@ -182,7 +187,12 @@ def kfac_layers(
 
 
 def kfac_factors(
-    model: Model, loss: LossLike, params: PyTree[Float[Array, "..."]], data: tuple[Any, Any], *, dtype: Any = None
+    model: ModelFunction,
+    loss: LossLike,
+    params: PyTree[Float[Array, "..."]],
+    data: tuple[Any, Any],
+    *,
+    dtype: Any = None,
 ) -> dict[str, KFACFactors]:
     """The Kronecker factors of each dense layer's block of the Gauss-Newton matrix.
 
@@ -211,7 +221,7 @@ def kfac_factors(
 
 
 def kfac_error(
-    model: Model,
+    model: ModelFunction,
     loss: LossLike,
     params: PyTree[Float[Array, "..."]],
     data: tuple[Any, Any],

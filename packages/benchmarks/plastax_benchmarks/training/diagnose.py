@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-import plastax_diagnostics as pd
+import plastax_diagnostics as diagnostics
 
 from ..problems.stream import Examples
 from .gram import MOST_ROWS, Outputs, gram_matrix, rows_for
@@ -72,7 +72,7 @@ def diagnose(
     for name, held_out in ROWS.items():
         key = _key(keys, number, held_out)
         model, examples = look(trainer, learner, keys, data, number, key, trainer.settings.diagnose_size, held_out)
-        report = pd.plasticity_report(
+        report = diagnostics.plasticity_report(
             model,
             trainer.problem.loss,
             learner.params,
@@ -128,7 +128,7 @@ def _budget(trainer: Trainer, number: int, strengths: Mapping[str, float]) -> tu
     if settings.optimizer == "sgd":
         rate /= 1 - settings.momentum
     steps = trainer.steps_in(number)
-    return rate, steps, pd.fast_threshold(rate, steps, CONTRACTION)
+    return rate, steps, diagnostics.fast_threshold(rate, steps, CONTRACTION)
 
 
 def _key(keys: Keys, number: int, held_out: bool):
@@ -175,12 +175,12 @@ def _gram_numbers(
     if trainer.settings.network == "gated-linear":
         # As in the paper's theory: the raw tangent kernel, and a step for each row of the training set.
         raw = gram_matrix(model, "squared_error", learner.params, inputs)
-        raw_eps = pd.fast_threshold(rate, trainer.problem.train_count(number), CONTRACTION)
+        raw_eps = diagnostics.fast_threshold(rate, trainer.problem.train_count(number), CONTRACTION)
         numbers |= {"raw_eps": raw_eps, "raw_epsilon_rank": raw.count_above(raw_eps), "raw_largest": raw.largest}
     return numbers
 
 
-def _report_numbers(report: pd.PlasticityReport) -> dict[str, Any]:
+def _report_numbers(report: diagnostics.PlasticityReport) -> dict[str, Any]:
     """What of a report is short enough for a line."""
     rank, residual, units = report.hessian.epsilon_rank, report.residual, sum(x.units for x in report.layers)
     predicted = math.inf if residual is None else residual.predicted.value
@@ -210,11 +210,11 @@ _CHUNKS = {"convnet": 100, "resnet18": 50}
 """Rows at a time: the patches of a convolution are many times its input."""
 
 
-def _effort(trainer: Trainer) -> pd.ReportSettings:
+def _effort(trainer: Trainer) -> diagnostics.ReportSettings:
     """How much work a report may be: products with convolutions are expensive, so their brackets are wider.
 
     On CPU a ResNet-18 takes hours for 2000 rows, since one product takes minutes: lower `diagnose_size` there.
     """
     size, network = trainer.settings.diagnose_size, trainer.settings.network
     order = {"convnet": 24, "resnet18": 16}.get(network, 60)
-    return pd.ReportSettings(order, 1, order, size, exact=True, dtype=np.float64)
+    return diagnostics.ReportSettings(order, 1, order, size, exact=True, dtype=np.float64)

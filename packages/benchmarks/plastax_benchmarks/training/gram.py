@@ -16,7 +16,7 @@ import scipy.sparse.linalg
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int, PyTree
 
-import plastax_diagnostics as pd
+import plastax_diagnostics as diagnostics
 
 
 Weighting = Literal["cross_entropy", "squared_error"]
@@ -128,7 +128,7 @@ def count_above(matrix: Float[np.ndarray, "size size"], eps: float) -> int:
 def _dense_part(model, params, inputs, weighting):
     """The sum over dense layers, the root of the loss's curvature [rows, outputs, outputs], and the layers' names."""
     flat, others = eqx.partition(params, lambda leaf: leaf.ndim <= 2)
-    layers = pd.dense_layers(lambda flat, inputs: model(eqx.combine(flat, others), inputs), flat, inputs)
+    layers = diagnostics.dense_layers(lambda flat, inputs: model(eqx.combine(flat, others), inputs), flat, inputs)
     outputs = model(params, inputs)
     rows, number = outputs.shape
     roots = jnp.broadcast_to(jnp.eye(number, dtype=outputs.dtype), (rows, number, number))

@@ -15,12 +15,12 @@ from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import maximum_bipartite_matching
 from scipy.spatial.distance import cdist
 
-from .._kfac import Model
+from .._kfac import ModelFunction
 from .._operators.losses import CrossEntropy, LossLike, SquaredError, as_loss
 
 
 @dataclass(frozen=True)
-class ResidualBound:
+class CurvatureResidualBound:
     r"""The bound $\|R\| \le \sqrt{O}\,\Gamma\,(g + d)$ on the residual term of the next task's Hessian.
 
     **Arguments:**
@@ -42,8 +42,8 @@ class ResidualBound:
         return math.sqrt(self.outputs) * self.curvature * (self.gradient + self.shift)
 
 
-def residual_bound(
-    model: Model,
+def curvature_residual_bound(
+    model: ModelFunction,
     loss: LossLike,
     params: PyTree[Float[Array, "..."]],
     data: tuple[Any, Any],
@@ -52,7 +52,7 @@ def residual_bound(
     lipschitz: float,
     key: PRNGKeyArray,
     iterations: int = 50,
-) -> ResidualBound:
+) -> CurvatureResidualBound:
     r"""The ingredients of the bound on the residual term of the Hessian at the start of the next task.
 
     The theorem takes $\Gamma$ over a whole ball of inputs, which nobody can compute. Here it is taken over the inputs
@@ -70,13 +70,13 @@ def residual_bound(
 
     **Returns:**
 
-    A [`plastax_diagnostics.ResidualBound`][].
+    A [`plastax_diagnostics.CurvatureResidualBound`][].
     """
     (inputs, targets), (next_inputs, next_targets) = data, next_data
     outputs = model(params, inputs)
     gradient = as_loss(loss).gradient(outputs, targets)
     everything = jnp.concatenate([inputs, next_inputs])
-    return ResidualBound(
+    return CurvatureResidualBound(
         outputs=outputs.shape[-1],
         curvature=float(output_curvature(model, params, everything, key=key, iterations=iterations)),
         gradient=float(jnp.max(jnp.linalg.norm(gradient, axis=-1))),
@@ -89,7 +89,7 @@ def residual_bound(
 
 
 def output_curvature(
-    model: Model,
+    model: ModelFunction,
     params: PyTree[Float[Array, "..."]],
     inputs: Float[Array, "samples ..."],
     *,
@@ -200,7 +200,7 @@ def task_shift(data: tuple[ArrayLike, ArrayLike], next_data: tuple[ArrayLike, Ar
     return _bottleneck(lipschitz * cdist(x, x_next) + cdist(y, y_next))
 
 
-def l2_strength(ggn_eigenvalues: ArrayLike, residual_norm: float, *, cut: float | None = None) -> float:
+def l2_strength(ggn_eigenvalues: ArrayLike, curvature_residual_norm: float, *, cut: float | None = None) -> float:
     r"""The weight decay above which every positive eigenvalue of the Gauss-Newton matrix stays positive in the Hessian.
 
     By Weyl's inequality each eigenvalue of the Hessian is at least that of the Gauss-Newton matrix minus the norm of
@@ -210,7 +210,7 @@ def l2_strength(ggn_eigenvalues: ArrayLike, residual_norm: float, *, cut: float 
     **Arguments:**
 
     - `ggn_eigenvalues`: all of them.
-    - `residual_norm`: spectral norm of the residual term (or a bound on it).
+    - `curvature_residual_norm`: spectral norm of the residual term (or a bound on it).
     - `cut`: eigenvalues above it are the positive ones; by default rounding relative to the largest.
 
     **Returns:**
@@ -224,7 +224,7 @@ def l2_strength(ggn_eigenvalues: ArrayLike, residual_norm: float, *, cut: float 
     positive = eigenvalues[eigenvalues > cut]
     if positive.size == 0:
         raise ValueError("the Gauss-Newton matrix has no positive eigenvalue: there is nothing for L2 to keep positive")
-    return max(0.0, float(residual_norm) - float(positive.min()))
+    return max(0.0, float(curvature_residual_norm) - float(positive.min()))
 
 
 def _as_outputs(loss, outputs, targets):

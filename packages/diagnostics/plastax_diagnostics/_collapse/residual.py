@@ -157,7 +157,7 @@ def residual_measure(
 
         model = lambda params, inputs: inputs @ params
         params, inputs, targets = jnp.zeros((3, 1)), jnp.eye(3) * jnp.array([1.0, 0.5, 0.0]), jnp.ones((3, 1))
-        gram = diagnostics.gram(model, params, inputs, reduction="sum")
+        gram = diagnostics.ntk(model, params, inputs, reduction="sum")
         measure = diagnostics.residual_measure(gram, model(params, inputs) - targets, order=3)
         measure.fast_fraction(learning_rate=0.5, steps=100)  # 2/3: the third sample gives no gradient
         measure.predicted_residual(learning_rate=0.5, steps=100)  # 1/3 of the squared residual stays
@@ -165,7 +165,7 @@ def residual_measure(
 
     **Arguments:**
 
-    - `gram`: [`plastax_diagnostics.gram`][] for squared error, [`plastax_diagnostics.loss_weighted_gram`][] in general.
+    - `gram`: [`plastax_diagnostics.ntk`][] for squared error, [`plastax_diagnostics.loss_weighted_gram`][] in general.
         Its `reduction` must be that of the loss which is trained on.
     - `residual`: a vector that it acts on, see [`plastax_diagnostics.initial_residual`][].
     - `order`: products with the Gram matrix, each worth about two gradients. Clipped to the size of the Gram matrix.

@@ -6,7 +6,7 @@ from jaxtyping import Array, Float, PyTree
 
 from plastax_kernels.reference import at_least_float32
 
-from .units import Features, rows_of
+from .units import FeatureTree, rows_of
 
 
 def norms(tree: PyTree[Float[Array, "..."]]) -> PyTree[Float[Array, ""]]:
@@ -32,7 +32,7 @@ def norms(tree: PyTree[Float[Array, "..."]]) -> PyTree[Float[Array, ""]]:
     return jax.tree.map(lambda x: jnp.linalg.norm(_wide(x).reshape(-1)), tree)
 
 
-def feature_norms(features: Features) -> PyTree[Float[Array, ""]]:
+def feature_norms(features: FeatureTree) -> PyTree[Float[Array, ""]]:
     """Mean Euclidean norm of a sample's features (of a position's, in a convolution), for each layer.
 
     **Arguments:**

@@ -11,11 +11,11 @@ from plastax_kernels.reference import at_least_float32
 from .ranks import effective_ranks
 
 
-Features = PyTree[Float[Array, "..."]]
+FeatureTree = PyTree[Float[Array, "..."]]
 Flags = PyTree[Bool[Array, "..."]]
 
 
-def dead_units(features: Features) -> Flags:
+def dead_units(features: FeatureTree) -> Flags:
     """Units whose output is exactly zero on every sample (and at every position of a convolution).
 
     No gradient flows through a dead ReLU, on these samples.
@@ -41,7 +41,7 @@ def dead_units(features: Features) -> Flags:
     return jax.tree.map(lambda layer: jnp.all(rows_of(layer) == 0, axis=0), features)
 
 
-def always_active_units(features: Features) -> Flags:
+def always_active_units(features: FeatureTree) -> Flags:
     """Units whose output is positive on every sample: a ReLU that has become linear (the paper's "dormant").
 
     **Arguments:**
@@ -55,7 +55,7 @@ def always_active_units(features: Features) -> Flags:
     return jax.tree.map(lambda layer: jnp.all(rows_of(layer) > 0, axis=0), features)
 
 
-def dormant_scores(features: Features) -> PyTree[Float[Array, "..."]]:
+def dormant_scores(features: FeatureTree) -> PyTree[Float[Array, "..."]]:
     """Mean absolute output of each unit over the mean of that in its layer (ReDo's score).
 
     **Arguments:**
@@ -80,7 +80,7 @@ def dormant_scores(features: Features) -> PyTree[Float[Array, "..."]]:
     return jax.tree.map(scores, features)
 
 
-def dormant_units(features: Features, threshold: float | Float[Array, ""] = 0.025) -> Flags:
+def dormant_units(features: FeatureTree, threshold: float | Float[Array, ""] = 0.025) -> Flags:
     """Units that say next to nothing compared with their layer: score at or below a threshold.
 
     Dead units are dormant at any threshold, also when the whole layer is dead.
@@ -99,7 +99,7 @@ def dormant_units(features: Features, threshold: float | Float[Array, ""] = 0.02
     return jax.tree.map(lambda score: score <= threshold, dormant_scores(features))
 
 
-def saturated_units(features: Features, level: float | Float[Array, ""] = 0.95) -> Flags:
+def saturated_units(features: FeatureTree, level: float | Float[Array, ""] = 0.95) -> Flags:
     """Units at the flat ends of a bounded activation (tanh) on every sample.
 
     **Arguments:**
@@ -153,7 +153,7 @@ def unit_scalars(features: PyTree[Float[Array, "..."]], threshold: float = 0.025
 
 
 def rows_of(layer: Float[Array, "samples *positions units"]) -> Float[Array, "rows units"]:
-    """Features with the positions of a convolution counted as more samples."""
+    """FeatureTree with the positions of a convolution counted as more samples."""
     if layer.ndim < 2 or 0 in layer.shape:
         raise ValueError(
             f"features must have shape [samples, ..., units] with at least one of each, got shape {layer.shape}"

@@ -12,8 +12,8 @@ from .losses import LossLike
 from .model import ModelOperator, model_operator
 
 
-class ResidualTerm(ModelOperator):
-    """See [`plastax_diagnostics.residual_term`][]."""
+class CurvatureResidual(ModelOperator):
+    """See [`plastax_diagnostics.curvature_residual`][]."""
 
     def product(self, vector):
         def of_chunk(model, loss, params, vector, data):
@@ -31,7 +31,7 @@ class ResidualTerm(ModelOperator):
         return self.samples.sum(of_chunk, self.model, self.loss, self.params, vector)
 
 
-def residual_term(
+def curvature_residual(
     model: Callable,
     loss: LossLike,
     params: PyTree,
@@ -42,7 +42,7 @@ def residual_term(
     dtype: Any = None,
     mesh: Mesh | None = None,
     reduction: str = "mean",
-) -> ResidualTerm:
+) -> CurvatureResidual:
     """The Hessian minus the generalised Gauss-Newton matrix: the curvature of the model, weighted with the residuals.
 
     !!! example
@@ -53,7 +53,7 @@ def residual_term(
 
         model = lambda params, inputs: inputs @ params
         data = (jnp.ones((10, 3)), jnp.zeros((10, 2)))
-        operator = diagnostics.residual_term(model, "squared_error", jnp.ones((3, 2)), data)
+        operator = diagnostics.curvature_residual(model, "squared_error", jnp.ones((3, 2)), data)
         operator.mv(jnp.ones((3, 2)))  # zero: the model is linear
         ```
 
@@ -67,5 +67,14 @@ def residual_term(
     An operator on (the selected part of) the parameters.
     """
     return model_operator(
-        ResidualTerm, model, loss, params, data, chunk=chunk, where=where, dtype=dtype, mesh=mesh, reduction=reduction
+        CurvatureResidual,
+        model,
+        loss,
+        params,
+        data,
+        chunk=chunk,
+        where=where,
+        dtype=dtype,
+        mesh=mesh,
+        reduction=reduction,
     )

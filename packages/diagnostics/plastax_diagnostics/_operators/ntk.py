@@ -18,7 +18,7 @@ from .samples import as_samples
 
 
 class Gram(ModelOperator):
-    """B^T J J^T B on arrays of outputs: see [`plastax_diagnostics.gram`][]."""
+    """B^T J J^T B on arrays of outputs: see [`plastax_diagnostics.loss_weighted_gram`][]."""
 
     positive_semidefinite = True
 
@@ -44,7 +44,7 @@ class Gram(ModelOperator):
         return self.samples.map(push, self.model, self.loss, self.params, summed)
 
 
-def gram(
+def ntk(
     model: Callable,
     params: PyTree,
     inputs: PyTree,
@@ -66,7 +66,7 @@ def gram(
         import plastax_diagnostics as diagnostics
 
         model = lambda params, inputs: jnp.tanh(inputs @ params)
-        operator = diagnostics.gram(model, jnp.ones((3, 2)), jnp.ones((10, 3)))
+        operator = diagnostics.ntk(model, jnp.ones((3, 2)), jnp.ones((10, 3)))
         operator.mv(jnp.ones((10, 2)))
         ```
 

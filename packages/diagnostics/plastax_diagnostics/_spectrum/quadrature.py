@@ -18,20 +18,20 @@ class Tridiagonal:
     **Arguments:**
 
     - `diagonal`, `off_diagonal`: the entries of the tridiagonal matrix.
-    - `residual`: the off-diagonal entry that the next step would begin with. Zero when the Krylov space is exhausted:
-        then the nodes are eigenvalues, and the quadrature is the measure.
+    - `next_off_diagonal`: the off-diagonal entry that the next step would begin with. It is zero when the Krylov space
+        is exhausted: then the nodes are eigenvalues, and the quadrature is the measure.
     - `length`: that of the starting vector.
     """
 
     diagonal: Float[np.ndarray, " steps"]
     off_diagonal: Float[np.ndarray, " steps-1"]
-    residual: float
+    next_off_diagonal: float
     length: float = 1.0
 
     @property
     def complete(self) -> bool:
         """Whether the nodes and weights are the whole truth about the starting vector (up to rounding)."""
-        return self.residual == 0.0
+        return self.next_off_diagonal == 0.0
 
     def quadrature(self) -> tuple[Vector, Vector]:
         """Gauss nodes, ascending, and weights, which add up to 1."""
@@ -41,7 +41,7 @@ class Tridiagonal:
     def errors(self) -> Vector:
         """For each node, how far away an eigenvalue can be at most (up to rounding)."""
         _, _, last = self._eigen
-        return abs(self.residual) * np.abs(last)
+        return abs(self.next_off_diagonal) * np.abs(last)
 
     def mass_up_to(self, x: float, *, inclusive: bool = True) -> tuple[float, float]:
         """The least and the most mass that the measure can have up to x, or strictly below x.
@@ -60,13 +60,13 @@ class Tridiagonal:
     def _with_node_at(self, x: float) -> tuple[np.ndarray, np.ndarray]:
         """Gauss-Radau: one more row, its diagonal entry such that x is an eigenvalue."""
         nodes, first, last = self._eigen
-        scale = max(np.abs(nodes).max(), abs(x), self.residual)
+        scale = max(np.abs(nodes).max(), abs(x), self.next_off_diagonal)
         with np.errstate(divide="ignore", invalid="ignore"):
-            entry = x - self.residual**2 * np.nansum(last**2 / (x - nodes))
+            entry = x - self.next_off_diagonal**2 * np.nansum(last**2 / (x - nodes))
         # The entry grows without limit as x approaches a node, where the quadrature has its node already.
         if abs(entry) > 1e7 * scale:
             return nodes, first**2
-        nodes, first, _ = _eigen(np.append(self.diagonal, entry), np.append(self.off_diagonal, self.residual))
+        nodes, first, _ = _eigen(np.append(self.diagonal, entry), np.append(self.off_diagonal, self.next_off_diagonal))
         return nodes, first**2
 
     @cached_property

@@ -230,7 +230,7 @@ class Spectrum:
             rows = [(measure.nodes, measure.weights) for measure in self.measures if isinstance(measure, Discrete)]
         else:
             rows = [
-                (measure.diagonal, np.append(measure.off_diagonal, measure.residual))
+                (measure.diagonal, np.append(measure.off_diagonal, measure.next_off_diagonal))
                 for measure in self.measures
                 if isinstance(measure, Tridiagonal)
             ]
