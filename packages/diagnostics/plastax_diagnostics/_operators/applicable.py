@@ -4,8 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-from jax.extend import core
 from jaxtyping import PyTree
+
+from .._programs.walk import equations
 
 
 class NotApplicableError(ValueError):
@@ -27,15 +28,9 @@ def check_forward_mode(model: Callable, params: PyTree, inputs: PyTree) -> None:
     program = jax.make_jaxpr(
         lambda params, inputs: jax.jvp(lambda params: model(params, inputs), (params,), (params,))
     )(params, inputs)
-    if _has(program.jaxpr, "custom_lin"):
+    # JAX notices that a derivative is missing only when it compiles a program.
+    if any(equation.primitive.name == "custom_lin" for equation in equations(program.jaxpr)):
         raise NotApplicableError(
             "Gauss-Newton and Gram matrices need forward derivatives of the model, and a part of it is a "
             "jax.custom_vjp, which has none: use jax.custom_jvp there, or `hessian`"
         )
-
-
-def _has(jaxpr, name: str) -> bool:
-    # JAX notices that a derivative is missing only when it compiles a program.
-    return any(equation.primitive.name == name for equation in jaxpr.eqns) or any(
-        _has(inner, name) for inner in core.subjaxprs(jaxpr)
-    )

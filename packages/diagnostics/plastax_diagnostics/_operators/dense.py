@@ -4,10 +4,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import lineax as lx
-from jax.extend import core
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
+from .._programs.walk import equations
 from .precision import precision
 
 
@@ -68,13 +68,12 @@ def products_at_once(operator: lx.AbstractLinearOperator) -> int:
 
 def _intermediate_bytes(jaxpr) -> int:
     """All values that a program computes, as if none were freed: what the compiler allocates is less."""
-    total = sum(
+    return sum(
         out.aval.size * out.aval.dtype.itemsize
-        for equation in jaxpr.eqns
+        for equation in equations(jaxpr)
         for out in equation.outvars
         if hasattr(out.aval, "dtype")
     )
-    return total + sum(map(_intermediate_bytes, core.subjaxprs(jaxpr)))
 
 
 @eqx.filter_jit

@@ -10,8 +10,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend import core
 from jaxtyping import Array, Float, PyTree
+
+from .walk import inner_program, walk
 
 
 @dataclass(frozen=True)
@@ -24,11 +25,13 @@ class DenseLayer:
     - `inputs`: what goes in. A bias counts as the weight of one more input that is always 1, the last.
     - `jacobian`: derivative of each network output with respect to what comes out of the layer (before the
         activation).
+    - `bias`: the path of its bias in the parameters; `None` without a bias.
     """
 
     name: str
     inputs: Float[Array, "samples in"]
     jacobian: Float[Array, "samples outputs out"]
+    bias: str | None
 
 
 @dataclass(frozen=True)
@@ -54,16 +57,6 @@ class _Found:
     bias: int | None = None
 
 
-# Programs inside programs, and where the inner one is kept.
-_CALLS = {
-    "jit": "jaxpr",
-    "pjit": "jaxpr",
-    "closed_call": "call_jaxpr",
-    "checkpoint": "jaxpr",
-    "remat2": "jaxpr",
-    "custom_jvp_call": "call_jaxpr",
-    "custom_vjp_call": "call_jaxpr",
-}
 # What an array may go through and still be the same kernel, bias or product.
 _PASS_ON = {
     _Kernel: {"convert_element_type", "copy", "transpose"},
@@ -110,10 +103,11 @@ def dense_layers(
     jacobians, layer_inputs = record(program.leaves, inputs)
     layers = {}
     for found, jacobian, entering in zip(plan, jacobians, layer_inputs, strict=True):
-        if found.bias is not None:
+        bias = None if found.bias is None else program.names[found.bias]
+        if bias is not None:
             entering = jnp.concatenate([entering, jnp.ones((samples, 1), entering.dtype)], axis=1)
         name = program.names[found.leaf]
-        layers[name] = DenseLayer(name, entering, jacobian)
+        layers[name] = DenseLayer(name, entering, jacobian, bias)
     return layers
 
 
@@ -146,11 +140,11 @@ class _Program:
 
     def run(self, taps, leaves, x):
         """The outputs, and the layers that were met on the way."""
-        walk = _Walk(self.names, taps)
-        origins = [*(_origin(index, leaf) for index, leaf in enumerate(leaves)), *(None for _ in jax.tree.leaves(x))]
-        arguments = [*leaves, *jax.tree.leaves(x)]
-        (out,), _ = walk.run(self.program.jaxpr, self.program.consts, arguments, origins)
-        return out, walk.found
+        recorder = _Recorder(self.names, taps)
+        arguments = [(leaf, _origin(index, leaf)) for index, leaf in enumerate(leaves)]
+        arguments += [(leaf, None) for leaf in jax.tree.leaves(x)]
+        ((out, _),) = recorder.run(self.program.jaxpr, self.program.consts, arguments)
+        return out, recorder.found
 
     def plan(self) -> list[_Found]:
         """Where the layers are, from a pass over shapes alone."""
@@ -159,44 +153,31 @@ class _Program:
         return plan
 
 
-class _Walk:
-    """Runs a program equation by equation and stops at each dense layer: notes its input, adds a tap to its output."""
+class _Recorder:
+    """Runs a program, with the origin of each value beside it. Notes each dense layer, and adds a tap to its output."""
 
     def __init__(self, names: list[str], taps: list[Array] | None):
         self.names = names
         self.taps = taps
         self.found: list[_Found] = []
 
-    def run(self, jaxpr, consts, arguments, origins):
-        values = dict(zip(jaxpr.constvars, consts, strict=True)) | dict(zip(jaxpr.invars, arguments, strict=True))
-        origin = dict(zip(jaxpr.invars, origins, strict=True))
+    def run(self, jaxpr, consts, arguments):
+        return walk(jaxpr, consts, arguments, self.step, lambda value: (value, None))
 
-        def read(atom):
-            return atom.val if isinstance(atom, core.Literal) else values[atom]
-
-        def origin_of(atom):
-            return None if isinstance(atom, core.Literal) else origin.get(atom)
-
-        for equation in jaxpr.eqns:
-            operands, sources = [read(a) for a in equation.invars], [origin_of(a) for a in equation.invars]
-            results, marks = self.step(equation, operands, sources)
-            values.update(zip(equation.outvars, results, strict=True))
-            origin.update(zip(equation.outvars, marks, strict=True))
-        return [read(a) for a in jaxpr.outvars], [origin_of(a) for a in jaxpr.outvars]
-
-    def step(self, equation, operands, sources):
+    def step(self, equation, pairs):
+        operands, sources = [value for value, _ in pairs], [source for _, source in pairs]
         name = equation.primitive.name
         kernels = [isinstance(source, _Kernel) for source in sources]
         # Calls without parameters stay whole: an activation with its own derivative must keep it.
-        if name in _CALLS and any(isinstance(source, (_Kernel, _Bias)) for source in sources):
-            inner = equation.params[_CALLS[name]]
-            inner, consts = (inner.jaxpr, inner.consts) if isinstance(inner, core.ClosedJaxpr) else (inner, [])
-            return self.run(inner, consts, operands, sources)
+        inner = inner_program(equation, custom=True)
+        if inner is not None and any(isinstance(source, (_Kernel, _Bias)) for source in sources):
+            return self.run(*inner, pairs)
         if name == "dot_general" and kernels in ([True, False], [False, True]):
-            return self.dense(equation, operands, sources, kernels.index(True))
+            return [self.dense(equation, operands, sources, kernels.index(True))]
         results = equation.primitive.bind(*operands, **equation.primitive.get_bind_params(equation.params))
         results = results if equation.primitive.multiple_results else [results]
-        return results, [self.passed_on(name, sources)] * len(results)
+        mark = self.passed_on(name, sources)
+        return [(result, mark) for result in results]
 
     def passed_on(self, name, sources):
         marked = [source for source in sources if source is not None]
@@ -224,7 +205,7 @@ class _Walk:
             result = result + (tap if samples_first else tap.T)
         entering = data if contracting[data_side][0] == 1 else data.T
         self.found.append(_Found(sources[kernel_side].leaf, entering, (shape, result.dtype)))
-        return [result], [_Product(len(self.found) - 1)]
+        return result, _Product(len(self.found) - 1)
 
 
 def _strip(outcome):

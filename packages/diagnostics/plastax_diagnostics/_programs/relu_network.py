@@ -1,14 +1,15 @@
 """Whether a model is a plain dense ReLU network: read off its program, so that no way of writing one is special."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.extend import core
 from jaxtyping import Array, Float, PyTree
+
+from .walk import inner_program, walk
 
 
 class ReluLayer(NamedTuple):
@@ -61,15 +62,15 @@ def find_relu_network(model: Callable, params: PyTree, inputs: Any) -> ReluNetwo
     arrays = [*leaves, *jax.tree.leaves(inputs)]
     if len(arrays) != len(leaves) + 1 or any(array.dtype != jnp.float32 for array in arrays):
         return None
-    program = jax.make_jaxpr(lambda leaves, x: model(jax.tree.unflatten(structure, leaves), x))(leaves, inputs).jaxpr
+    program = jax.make_jaxpr(lambda leaves, x: model(jax.tree.unflatten(structure, leaves), x))(leaves, inputs)
     parameters = [{1: _Bias(index), 2: _Kernel(index)}.get(leaf.ndim) for index, leaf in enumerate(leaves)]
-    mark, *more = _walk(program, [*parameters, _Values()])
+    mark, *more = _marks(program.jaxpr, program.consts, [*parameters, _Values()])
     if more or not isinstance(mark, _Values) or not mark.layers or mark.stage != "affine":
         return None
     used = [index for layer in mark.layers for index in (layer.kernel, layer.bias)]
     if sorted(used) != list(range(len(leaves))):
         return None
-    out = program.outvars[0].aval
+    out = program.out_avals[0]
     return ReluNetwork(mark.layers, jax.ShapeDtypeStruct(out.shape, out.dtype))
 
 
@@ -100,32 +101,23 @@ class _Values:
 
 
 _Mark = _Kernel | _Bias | _Values | None
-# Programs inside programs that change nothing about derivatives.
-_CALLS = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "checkpoint": "jaxpr", "remat2": "jaxpr"}
 
 
-def _walk(program, marks: Sequence[_Mark]) -> list[_Mark]:
-    known: dict[Any, _Mark] = dict(zip(program.invars, marks, strict=True))
-
-    def mark_of(atom):
-        return None if isinstance(atom, core.Literal) else known.get(atom)
-
-    for equation in program.eqns:
-        known.update(zip(equation.outvars, _step(equation, [mark_of(a) for a in equation.invars]), strict=False))
-    return [mark_of(atom) for atom in program.outvars]
+def _marks(jaxpr, consts, marks: list[_Mark]) -> list[_Mark]:
+    return walk(jaxpr, consts, marks, _step, lambda _: None)
 
 
 def _step(equation, marks: list[_Mark]) -> list[_Mark]:
+    unknown: list[_Mark] = [None] * len(equation.outvars)
     if all(mark is None for mark in marks) or any(v.aval.dtype != jnp.float32 for v in equation.outvars):
-        return [None]
+        return unknown
     match marks:
         case [_Values(stage="affine") as values] if _is_relu(equation):
             return [replace(values, stage="ready")]
-    name = equation.primitive.name
-    if name in _CALLS:
-        inner = equation.params[_CALLS[name]]
-        return _walk(getattr(inner, "jaxpr", inner), marks)
-    match name, marks:
+    inner = inner_program(equation, custom=False)
+    if inner is not None:
+        return _marks(*inner, marks)
+    match equation.primitive.name, marks:
         case "copy" | "convert_element_type", [mark]:
             return [mark]
         case "transpose", [_Kernel() as kernel]:
@@ -145,7 +137,7 @@ def _step(equation, marks: list[_Mark]) -> list[_Mark]:
             return [_with_bias(equation, values, bias, 1)]
         case "add", [_Bias() as bias, _Values(stage="product") as values]:
             return [_with_bias(equation, values, bias, 0)]
-    return [None]
+    return unknown
 
 
 def _product(equation, values: _Values, kernel: _Kernel, data_side: int) -> _Mark:
