@@ -10,11 +10,12 @@ import plastax_diagnostics as diagnostics
 from plastax_benchmarks.presets import settings_for
 from plastax_benchmarks.problems.load import load_problem
 from plastax_benchmarks.runs import open_run, read_checkpoint
-from plastax_benchmarks.spectra.figure import panels, stretched_density
+from plastax_benchmarks.spectra.figure import panels
 from plastax_benchmarks.spectra.reports import Place, choose, find_reports
 from plastax_benchmarks.spectrum_command import spectrum
 from plastax_benchmarks.training.learner import Trainer
 from plastax_benchmarks.training.programs import Member, Programs
+from plastax_diagnostics._report.density_plot import stretched_density
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import pytest
 
 import plastax_diagnostics as diagnostics
 from plastax_diagnostics._operators.dense import BATCH_BYTES, MOST_AT_ONCE, _dense, products_at_once
-from plastax_diagnostics._spectrum.exact import gram_matrix
+from plastax_diagnostics._spectrum.exact import gram_of_layers
 
 
 def network(widths, seed=0):
@@ -48,10 +48,13 @@ def test_ggn_by_the_smaller_side(model, params, by_layers):
     ggn = diagnostics.ggn(model, "cross_entropy", params, data, dtype="float64")
     gram = diagnostics.loss_weighted_gram(model, "cross_entropy", params, data, dtype="float64")
     assert ggn.in_size() > gram.in_size()
-    matrix = gram_matrix(gram)
+    matrix = gram_of_layers(gram)
     assert (matrix is not None) == by_layers
     if matrix is not None:
         np.testing.assert_allclose(matrix, diagnostics.dense(gram), atol=1e-14)
+    exact = diagnostics.exact_gram(ggn)  # Gradients with respect to other parameters are written out.
+    np.testing.assert_allclose(exact.matrix, diagnostics.dense(gram), atol=1e-14)
+    assert exact.samples == 5
     dense = np.linalg.eigvalsh(np.asarray(diagnostics.dense(ggn)))
     found = diagnostics.exact_spectrum(ggn)
     assert found.size == len(dense)
@@ -75,6 +78,26 @@ def test_what_is_exact_without_being_asked_for():
     assert diagnostics.spectrum(others, jax.random.key(0), order=120).exact  # as many products as probing takes
     with pytest.raises(ValueError, match=r"20000 eigenvalues.*use `spectrum`"):
         diagnostics.exact_spectrum(lx.DiagonalLinearOperator(jnp.ones(20_000)))
+
+
+def test_the_exact_gram_matrix_of_a_block_and_of_a_sum_is_in_the_precision_of_the_operator():
+    data = samples(5, 6, 3)
+    settings = {"where": lambda params: params[1], "reduction": "sum"}
+    for dtype, tolerance in (("float32", 1e-5), ("float64", 1e-13)):
+        operator = diagnostics.loss_weighted_gram(
+            relu, "squared_error", network([6, 9, 3]), (data[0], jnp.zeros((5, 3))), dtype=dtype, **settings
+        )
+        found, expected = diagnostics.exact_gram(operator).matrix, np.asarray(diagnostics.dense(operator), np.float64)
+        np.testing.assert_allclose(found, expected, atol=tolerance * np.abs(expected).max())
+
+
+def test_exact_gram_names_what_it_takes():
+    params, data = network([2, 3]), samples(4000, 2, 3)
+    with pytest.raises(ValueError, match="a side of 12000, and is written out up to 10000"):
+        diagnostics.exact_gram(diagnostics.ntk(relu, params, data[0]))
+    operator = diagnostics.hessian(diagnostics.task_loss(relu, "cross_entropy"), params, data)
+    with pytest.raises(TypeError):
+        diagnostics.exact_gram(operator)  # pyright: ignore[reportArgumentType]
 
 
 def test_gram_with_more_rows_than_parameters():

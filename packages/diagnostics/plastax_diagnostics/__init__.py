@@ -53,12 +53,16 @@ from ._kfac import (
 from ._operators.base import CurvatureOperator as CurvatureOperator
 from ._operators.curvature_residual import curvature_residual as curvature_residual
 from ._operators.dense import dense as dense
-from ._operators.function import apply_model as apply_model
+from ._operators.function import ApplyModel as ApplyModel, apply_model as apply_model
 from ._operators.ggn import ggn as ggn
 from ._operators.hessian import hessian as hessian
 from ._operators.losses import task_loss as task_loss
 from ._operators.ntk import loss_weighted_gram as loss_weighted_gram, ntk as ntk
 from ._programs.dense_layers import DenseLayer as DenseLayer, dense_layers as dense_layers
+from ._report.density_plot import (
+    draw_density as draw_density,
+    stretch_eigenvalue_axis as stretch_eigenvalue_axis,
+)
 from ._report.report import (
     CHEAP as CHEAP,
     FULL as FULL,
@@ -74,6 +78,7 @@ from ._report.results import (
 )
 from ._spectrum.estimate import Estimate as Estimate
 from ._spectrum.exact import exact_spectrum as exact_spectrum
+from ._spectrum.exact_gram import ExactGram as ExactGram, exact_gram as exact_gram
 from ._spectrum.lanczos import lanczos as lanczos
 from ._spectrum.quadrature import Tridiagonal as Tridiagonal
 from ._spectrum.result import Extremes as Extremes, Spectrum as Spectrum

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from ._operators.function import as_function
-from ._operators.losses import LossLike, MeanLoss, TaskLoss, as_loss
+from ._operators.losses import LossLike, TaskLoss, as_loss
 from ._operators.mean import check_mean
 from ._operators.precision import cast_floats, precision, working_dtype
 from ._programs.dense_layers import dense_layers
@@ -248,10 +248,8 @@ def kfac_error(
 
 
 def _times_root(loss, outputs, targets, jacobian):
-    if isinstance(loss, MeanLoss):
-        roots = jnp.asarray(loss.roots(outputs, targets), jacobian.dtype)
-        return jnp.einsum("nab,nai->nbi", roots, jacobian, precision=jax.lax.Precision.HIGHEST)
-    return jax.vmap(lambda column: loss.root_transpose(outputs, targets, column), -1, -1)(jacobian)
+    roots = jnp.asarray(loss.roots(outputs, targets), jacobian.dtype)
+    return jnp.einsum("nab,nai->nbi", roots, jacobian, precision=jax.lax.Precision.HIGHEST)
 
 
 def _entropy_rank(factor):

@@ -126,11 +126,6 @@ class ResidualMeasure:
         above = [_integrate(_decay(wide_nodes + shift, learning_rate, steps), wide_weights) for shift in shifts]
         return Bracket(below[1], min(below), max(*below, *above))
 
-    def predicted_loss(self, learning_rate: float, steps: int) -> Bracket:
-        """Half the squared residual after that many steps, on the scale of the loss."""
-        ratio = self.predicted_residual(learning_rate, steps)
-        return Bracket(*(self.loss * part for part in (ratio.value, ratio.lower, ratio.upper)))
-
     @property
     def _margin(self) -> float:
         # How far rounding can have moved an eigenvalue.

@@ -6,7 +6,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
 
 class PlainFunction(eqx.Module):
@@ -59,19 +59,34 @@ def _takes_two(model: Any) -> bool:
 
 
 class ApplyModel(eqx.Module):
-    """The output of an Equinox model as a function of its parameters: see [`plastax_diagnostics.apply_model`][]."""
+    """A network of plastax's convention as a pure function: see [`plastax_diagnostics.apply_model`][]."""
 
-    static: PyTree
+    network: PyTree
     state: PyTree
     train: bool = eqx.field(static=True)
+    outputs: Int[Array, " outputs"] | None
 
     def __call__(self, params: PyTree, inputs: Any) -> Float[Array, "samples outputs"]:
-        outputs, _, _ = eqx.combine(params, self.static)(inputs, self.state, train=self.train)
-        return outputs
+        """The outputs."""
+        outputs, _, _ = self._apply(params, inputs)
+        return outputs if self.outputs is None else outputs[..., self.outputs]
+
+    def features(self, params: PyTree, inputs: Any) -> PyTree:
+        """The features, for statistics of units."""
+        _, features, _ = self._apply(params, inputs)
+        return features
+
+    def _apply(self, params, inputs):
+        return eqx.combine(params, self.network)(inputs, self.state, train=self.train)
 
 
-def apply_model(static: PyTree, state: PyTree = None, *, train: bool = False) -> ApplyModel:
-    """A plastax model as the pure function `(params, inputs) -> outputs` that the curvature operators ask for.
+def apply_model(
+    network: PyTree, state: PyTree = None, *, train: bool = False, outputs: Int[Array, " outputs"] | None = None
+) -> ApplyModel:
+    """A network as the pure function `(params, inputs) -> outputs` that curvature operators and reports need.
+
+    It is for Equinox modules with the calling convention of `plastax.models`,
+    `outputs, features, state = network(inputs, state, train=...)`.
 
     !!! example
 
@@ -79,29 +94,27 @@ def apply_model(static: PyTree, state: PyTree = None, *, train: bool = False) ->
         import equinox as eqx
         import jax
         import jax.numpy as jnp
-        import plastax_diagnostics
+        import plastax_diagnostics as diagnostics
+        from plastax.models import MLP
 
-        class Linear(eqx.Module):
-            weight: jax.Array
-
-            def __call__(self, x, state, *, train):
-                return x @ self.weight, {}, state
-
-        params, static = eqx.partition(Linear(jnp.ones((3, 2))), eqx.is_inexact_array)
-        apply = plastax_diagnostics.apply_model(static)
-        apply(params, jnp.ones((4, 3)))  # shape [4, 2]
+        network = MLP(3, 2, 8, 1, key=jax.random.key(0))
+        params = eqx.filter(network, eqx.is_inexact_array)
+        model = diagnostics.apply_model(network)
+        model(params, jnp.ones((4, 3)))  # shape [4, 2]
         ```
 
     **Arguments:**
 
-    - `static`: what `equinox.partition(model, equinox.is_inexact_array)` leaves beside the parameters.
-    - `state`: the model's state (statistics of BatchNorm), held fixed. `None` for models without.
-    - `train`: `False` normalises with the running statistics, so that every sample is on its own. `True` normalises
-        with those of the samples that are passed together: then a `chunk` of an operator is a batch of its own, and
-        the curvature is that of the mean over such batches.
+    - `network`: the module, or its static part from `equinox.partition(network, equinox.is_inexact_array)`. Parameters
+        are taken from `params` at each call.
+    - `state`: the state of the network (statistics of BatchNorm), held fixed. `None` for networks without.
+    - `train`: `False` normalizes with the running statistics, so that samples do not depend on each other. `True`
+        normalizes with those of the samples that are passed together: then a chunk of samples is a batch of its own,
+        and the curvature is that of the mean over such batches.
+    - `outputs`: indices of the outputs to keep, for tasks that use only some of the classes. By default all of them.
 
     **Returns:**
 
-    A function from `(params, inputs)` to outputs.
+    A function from `(params, inputs)` to outputs. Its method `features(params, inputs)` returns the features.
     """
-    return ApplyModel(static, state, train)
+    return ApplyModel(network, state, train, outputs)

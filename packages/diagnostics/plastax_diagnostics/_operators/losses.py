@@ -46,6 +46,12 @@ class OutputLoss(eqx.Module):
     def root_transpose(self, outputs: Outputs, targets: Targets, vectors: Outputs) -> Outputs:
         """B^T v."""
 
+    def roots(self, outputs: Outputs, targets: Targets) -> Float[Array | np.ndarray, "samples outputs outputs"]:
+        """B for every sample, written out, for outputs [samples, outputs]."""
+        unit = jnp.eye(outputs.shape[-1], dtype=outputs.dtype)
+        columns = jax.vmap(lambda column: self.root(outputs, targets, jnp.broadcast_to(column, outputs.shape)))(unit)
+        return jnp.moveaxis(columns, 0, -1)
+
     def gradient(self, outputs: Outputs, targets: Targets) -> Outputs:
         """The gradient of a sample's loss with respect to its outputs."""
         return outputs.shape[0] * jax.grad(self.value)(outputs, targets)
@@ -224,6 +230,9 @@ class StoredRoots(OutputLoss):
 
     def value(self, outputs, targets):
         raise NotImplementedError("only the roots of the curvature are stored")
+
+    def roots(self, outputs, targets):
+        return targets
 
     def curvature(self, outputs, targets, vectors):
         return self.root(outputs, targets, self.root_transpose(outputs, targets, vectors))

@@ -4,15 +4,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._spectrum.density import smooth
+from .density_plot import draw_density, stretch_eigenvalue_axis
 
 
 if TYPE_CHECKING:
-    from .results import CurvatureSummary, PlasticityReport
+    from .results import PlasticityReport
 
 
 HESSIAN, GRAM, MARK = "#1f5a99", "#d9822b", "#444444"
-VERDICT_COLOURS = {"fast enough": "#2e7d32", "too slow": "#b3261e"}
+VERDICT_COLORS = {"fast enough": "#2e7d32", "too slow": "#b3261e"}
 
 
 def plot_report(report: "PlasticityReport", axes: Any = None) -> Any:
@@ -30,14 +30,12 @@ def plot_report(report: "PlasticityReport", axes: Any = None) -> Any:
 def plot_density(report: "PlasticityReport", axis: Any) -> None:
     """Both spectra, as densities along an axis that is linear up to the threshold and logarithmic beyond it."""
     eps = report.eps
-    for name, summary, colour in (("Hessian", report.hessian, HESSIAN), ("loss-weighted Gram", report.gram, GRAM)):
+    for name, summary, color in (("Hessian", report.hessian, HESSIAN), ("loss-weighted Gram", report.gram, GRAM)):
         if summary is None:
             continue
-        grid, density = _stretched_density(summary, eps)
         rank, mark = summary.epsilon_rank, "" if summary.epsilon_rank.resolved else " (not resolved)"
         label = f"{name}: {rank.value:.0f} [{rank.lower:.0f}, {rank.upper:.0f}]\nof {summary.size} above eps{mark}"
-        axis.plot(grid, density, color=colour, label=label)
-        axis.fill_between(grid, density, 1e-7, color=colour, alpha=0.15)
+        draw_density(axis, summary, eps, color=color, label=label)
     for side in (-eps, eps):
         axis.axvline(side, color=MARK, linestyle=":", linewidth=1)
     axis.set(
@@ -47,9 +45,9 @@ def plot_density(report: "PlasticityReport", axis: Any) -> None:
         yscale="log",
         ylim=(1e-5, 3e2),
     )
-    axis.set_xscale("asinh", linear_width=eps)
-    axis.set_xticks(_ticks(report, eps))
-    axis.set_xticklabels([_power(tick) for tick in axis.get_xticks()])
+    shown = [summary for summary in (report.hessian, report.gram) if summary is not None]
+    low, high = min(summary.smallest for summary in shown), max(summary.largest for summary in shown)
+    stretch_eigenvalue_axis(axis, low, high, eps)
     axis.legend(fontsize=8, loc="upper right")
 
 
@@ -67,8 +65,8 @@ def plot_ranks(report: "PlasticityReport", axis: Any) -> None:
         "dormant units": ("#e8a09b", [layer.dormant for layer in report.layers]),
     }
     places, width = np.arange(len(report.layers)), 0.8 / len(bars)
-    for index, (name, (colour, heights)) in enumerate(bars.items()):
-        axis.bar(places + (index - 1.5) * width, heights, width, color=colour, label=name)
+    for index, (name, (color, heights)) in enumerate(bars.items()):
+        axis.bar(places + (index - 1.5) * width, heights, width, color=color, label=name)
     axis.set_xticks(places, [f"{layer.name}\n({layer.units} units)" for layer in report.layers], fontsize=8)
     axis.legend(fontsize=8, ncols=2, loc="upper center")
     axis.set_ylim(0, 1.3)
@@ -77,7 +75,7 @@ def plot_ranks(report: "PlasticityReport", axis: Any) -> None:
 
 def plot_progress(report: "PlasticityReport", axis: Any) -> None:
     """The share of the squared residual that is left, step by step, and the verdict."""
-    axis.set_title(report.verdict, color=VERDICT_COLOURS.get(report.verdict, MARK), fontweight="bold")
+    axis.set_title(report.verdict, color=VERDICT_COLORS.get(report.verdict, MARK), fontweight="bold")
     if report.residual is None:
         axis.text(0.5, 0.5, "no residual to follow", ha="center", va="center", transform=axis.transAxes)
         axis.set_xticks([])
@@ -97,32 +95,6 @@ def plot_progress(report: "PlasticityReport", axis: Any) -> None:
     axis.set(xscale="log", ylim=(0, 1.3), xlabel="gradient steps", ylabel="share of squared residual left")
     axis.set_yticks(np.linspace(0, 1, 6))
     axis.legend(fontsize=8, loc="upper right")
-
-
-def _stretched_density(summary: "CurvatureSummary", eps: float) -> tuple[np.ndarray, np.ndarray]:
-    # Smoothed along the stretched axis, on which the threshold is never narrower than the smoothing.
-    stretched = np.arcsinh(np.asarray(summary.nodes) / eps)
-    sigma = 0.15
-    grid = np.linspace(stretched.min() - 5 * sigma, stretched.max() + 5 * sigma, 1000)
-    return eps * np.sinh(grid), smooth(stretched, np.asarray(summary.weights), grid, sigma)
-
-
-def _ticks(report: "PlasticityReport", eps: float) -> list[float]:
-    """Zero and powers of ten beyond the threshold, about eight in all."""
-    found = [summary for summary in (report.hessian, report.gram) if summary is not None]
-    low, high = min(summary.smallest for summary in found), max(summary.largest for summary in found)
-    first = int(np.ceil(np.log10(eps)))
-    last = {side: int(np.ceil(np.log10(max(reach, eps)))) for side, reach in ((-1, -low), (1, high))}
-    stride = max(1, (last[-1] + last[1] - 2 * first) // 6)
-    sides = {side: [side * 10.0**power for power in range(first, last[side] + 1, stride)] for side in (-1, 1)}
-    negative = sides[-1] if -low > eps else []
-    return [*reversed(negative), 0.0, *sides[1]]
-
-
-def _power(tick: float) -> str:
-    if tick == 0:
-        return "0"
-    return f"${'-' if tick < 0 else ''}10^{{{round(np.log10(abs(tick)))}}}$"
 
 
 def _pyplot() -> Any:

@@ -1,6 +1,7 @@
 """Exact spectra of small problems, by the smaller side where there are two."""
 
 import math
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -11,16 +12,14 @@ from jaxtyping import Float
 from .._operators.base import CurvatureOperator
 from .._operators.dense import MOST_AT_ONCE, dense, products_at_once
 from .._operators.ggn import GGN
-from .._operators.ntk import Gram, as_gram, model_outputs
+from .._operators.ntk import Gram, as_gram
 from .._operators.precision import is_float, precision
-from .._programs.dense_layers import dense_layers, only_dense_layers
+from .._programs.dense_layers import only_dense_layers
+from .exact_gram import LARGEST, exact_gram, model_of_selection
 from .lanczos import GUARD, check_operator
 from .quadrature import Discrete
 from .result import Spectrum
 
-
-LARGEST = 10_000
-"""The largest side of a matrix that is decomposed on request: 0.8 GB in float64, and minutes."""
 
 GRAM_LIMIT = 3000
 """Up to this side the Gram matrix of a dense network is made without being asked for: it takes no products."""
@@ -77,37 +76,20 @@ def exact_spectrum_if_cheap(operator: lx.AbstractLinearOperator, products: int) 
     return None if matrix is None else _spectrum_of_matrix(operator, matrix)
 
 
-def gram_matrix(operator: Gram) -> Float[np.ndarray, "rows rows"] | None:
+def gram_of_layers(operator: Gram) -> Float[np.ndarray, "side side"] | None:
     """The Gram matrix of a network of dense layers, `None` for other networks.
 
     All parameters must be kernels and biases of such layers. Whether the layers make up the network is then checked
     with one product.
     """
-    size = operator.in_size()
-    if not is_float(operator.samples.data[0]):
+    inputs = operator.samples.data[0]
+    if not is_float(inputs):
         return None
-
-    def model(selection, inputs):
-        return operator.model(operator.replaced(operator.params, selection), inputs)
-
     with precision(operator.dtype, operator):
-        inputs, targets = operator.samples.data
-        # Other parameters would be left out, and may add eigenvalues that are too small for the check below.
-        if not only_dense_layers(model, operator.selection(), inputs):
+        # Other parameters need gradients that are written out, which is not cheap.
+        if not only_dense_layers(partial(model_of_selection, operator), operator.selection(), inputs):
             return None
-        layers = dense_layers(model, operator.selection(), inputs)
-        outputs = model_outputs(operator)
-        weigh = jax.jit(
-            jax.vmap(lambda vectors: operator.loss.root_transpose(outputs, targets, vectors), in_axes=2, out_axes=2)
-        )
-        matrix = np.zeros((size, size))
-        for layer in layers.values():
-            entering = np.asarray(layer.inputs, np.float64)
-            leaving = np.asarray(weigh(layer.jacobian), np.float64).reshape(size, -1)
-            (outputs_each,) = operator.outputs
-            products = (leaving @ leaving.T).reshape(len(entering), outputs_each, len(entering), outputs_each)
-            matrix += (products * (entering @ entering.T)[:, None, :, None]).reshape(size, size)
-        matrix *= operator.scale
+        matrix = exact_gram(operator).matrix
         vector = np.random.default_rng(0).normal(size=operator.in_structure().shape)
         expected = np.asarray(operator.mv(jnp.asarray(vector, operator.dtype)), np.float64).ravel()
     error = np.linalg.norm(matrix @ vector.ravel() - expected)
@@ -126,7 +108,7 @@ def _smaller_matrix(operator, *, by_layers, by_products):
     if isinstance(operator, (GGN, Gram)):
         rows = operator.samples.size * math.prod(operator.outputs)
         if rows <= _parameters(operator):
-            matrix = gram_matrix(as_gram(operator)) if rows <= by_layers else None
+            matrix = gram_of_layers(as_gram(operator)) if rows <= by_layers else None
             if matrix is not None or rows > by_products:
                 return matrix
             operator = as_gram(operator)
