@@ -90,11 +90,10 @@ def main(out=None, *, tasks=10, steps_per_task=4000, task_rate=0.1, learning_rat
             "cross_entropy",
             params,
             data,
-            learning_rate=learning_rate,
-            steps=steps,
+            diagnostics.StepBudget(learning_rate, steps),
             key=keys[2],
             features=features,
-            settings=dataclasses.replace(diagnostics.FULL, order=order, residual_order=order),
+            effort=dataclasses.replace(diagnostics.FULL, order=order, residual_order=order),
         )
         trained = learn_in_full(params, data, learning_rate, steps)
         reached[name] = float(jnp.mean(jnp.argmax(model(trained, inputs), axis=1) == labels))

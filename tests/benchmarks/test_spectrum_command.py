@@ -26,8 +26,7 @@ def report():
         "cross_entropy",
         jnp.ones((3, 2)),
         data,
-        learning_rate=0.1,
-        steps=100,
+        diagnostics.StepBudget(learning_rate=0.1, steps=100),
         key=jax.random.key(1),
     )
 

@@ -50,7 +50,8 @@ def samples(loss, count=SAMPLES, outputs=WIDTHS[-1]):
     return inputs, jnp.asarray(rng.normal(size=(count, outputs)), jnp.float32)
 
 
-def operator_of(kind, model, loss, params, data, **settings):
+def operator_of(kind, model, loss, params, data, chunk=None, **settings):
+    data = diagnostics.Samples(data, chunk=chunk)
     if kind == "hessian":
         return diagnostics.hessian(diagnostics.task_loss(model, loss), params, data, **settings)
     return diagnostics.ggn(model, loss, params, data, **settings)
@@ -283,7 +284,9 @@ def test_an_infinite_loss_gives_nan(calls):
     inputs, targets = samples("squared_error", 50)
     data = (inputs, targets.at[7].set(1e25))  # Finite, with a square that is not.
     params = network((6, 4))
-    operator = diagnostics.hessian(diagnostics.task_loss(plain, "squared_error"), params, data, chunk=20)
+    operator = diagnostics.hessian(
+        diagnostics.task_loss(plain, "squared_error"), params, diagnostics.Samples(data, chunk=20)
+    )
     products = multiplied(operator, random_like(params, 2, PROBES))
     assert all(np.isnan(leaf).all() for leaf in jax.tree.leaves(products))
     assert calls

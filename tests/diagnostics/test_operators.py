@@ -76,8 +76,10 @@ def test_dense_forms_match_dense_derivatives(loss):
     params, data = network(), samples(loss)
     hessian, ggn, _ = references(loss, params, data)
     found = {
-        "hessian": diagnostics.hessian(diagnostics.task_loss(model, loss), params, data, dtype="float64", chunk=3),
-        "ggn": diagnostics.ggn(model, loss, params, data, dtype="float64", chunk=3),
+        "hessian": diagnostics.hessian(
+            diagnostics.task_loss(model, loss), params, diagnostics.Samples(data, chunk=3), dtype="float64"
+        ),
+        "ggn": diagnostics.ggn(model, loss, params, diagnostics.Samples(data, chunk=3), dtype="float64"),
         "residual": diagnostics.curvature_residual(model, loss, params, data, dtype="float64", reduction="sum"),
     }
     found = {name: np.asarray(diagnostics.dense(operator)) for name, operator in found.items()}
@@ -91,7 +93,9 @@ def test_gram_is_that_of_the_jacobian():
     params, (inputs, targets) = network(), samples("squared_error")
     *_, jacobian = references("squared_error", params, (inputs, targets))
     for reduction, scale in (("mean", SAMPLES), ("sum", 1)):
-        found = diagnostics.dense(diagnostics.ntk(model, params, inputs, reduction=reduction, dtype="float64", chunk=3))
+        found = diagnostics.dense(
+            diagnostics.ntk(model, params, diagnostics.Samples(inputs, chunk=3), reduction=reduction, dtype="float64")
+        )
         np.testing.assert_allclose(found, jacobian @ jacobian.T / scale, atol=1e-12)
 
 
@@ -99,7 +103,9 @@ def test_gram_is_that_of_the_jacobian():
 def test_loss_weighted_gram_shares_its_spectrum_with_the_ggn(loss):
     params, data = network(), samples(loss)
     ggn = np.linalg.eigvalsh(references(loss, params, data)[1])
-    gram = diagnostics.dense(diagnostics.loss_weighted_gram(model, loss, params, data, dtype="float64", chunk=4))
+    gram = diagnostics.dense(
+        diagnostics.loss_weighted_gram(model, loss, params, diagnostics.Samples(data, chunk=4), dtype="float64")
+    )
     gram = np.linalg.eigvalsh(np.asarray(gram))
     smaller = min(len(ggn), len(gram))
     np.testing.assert_allclose(gram[-smaller:], ggn[-smaller:], atol=1e-14 * ggn[-1])
@@ -120,7 +126,9 @@ def test_a_part_of_the_parameters_is_a_block_of_the_matrix():
     def two_parts(params):
         return params["last"], params["first"]["b"]
 
-    operator = diagnostics.ggn(model, "squared_error", params, data, where=two_parts, dtype="float64", chunk=2)
+    operator = diagnostics.ggn(
+        model, "squared_error", params, diagnostics.Samples(data, chunk=2), where=two_parts, dtype="float64"
+    )
     order = np.r_[last, bias]
     np.testing.assert_allclose(diagnostics.dense(operator), ggn[np.ix_(order, order)], atol=1e-13)
 
@@ -136,7 +144,7 @@ def test_float32_by_default_with_new_arrays_and_no_second_compilation():
     vector = network(7)
     results = []
     for seed in (0, 1):
-        operator = diagnostics.hessian(counted, network(seed), data, chunk=3)
+        operator = diagnostics.hessian(counted, network(seed), diagnostics.Samples(data, chunk=3))
         traces.clear()  # the factory looks at shapes
         results.append((operator.mv(vector), references("cross_entropy", network(seed), data)[0], len(traces)))
     assert [count for _, _, count in results][1] == 0 < results[0][2]
@@ -220,7 +228,9 @@ def test_memory_of_a_product_is_that_of_one_chunk():
     def temporary(chunk):
         params = {"first": {"w": jnp.ones((INPUTS, 64)), "b": jnp.ones(64)}, "last": jnp.ones((64, OUTPUTS))}
         data = (jnp.ones((4010, INPUTS)), jnp.zeros(4010, int))
-        operator = diagnostics.hessian(diagnostics.task_loss(model, "cross_entropy"), params, data, chunk=chunk)
+        operator = diagnostics.hessian(
+            diagnostics.task_loss(model, "cross_entropy"), params, diagnostics.Samples(data, chunk=chunk)
+        )
         program = jax.jit(lambda operator, vector: operator.mv(vector)).lower(operator, params).compile()
         return program.memory_analysis().temp_size_in_bytes
 

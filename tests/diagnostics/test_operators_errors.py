@@ -36,7 +36,7 @@ def ggn(loss="squared_error", params=PARAMS, data=DATA, model=model, **settings)
         (lambda: diagnostics.hessian(loss, PARAMS, ()), ValueError, "no data"),
         (lambda: diagnostics.hessian(loss, PARAMS, (DATA[0], 3.0)), ValueError, r"data\[1\] must be an array"),
         (lambda: diagnostics.hessian(loss, PARAMS, (DATA[0], DATA[1][:3])), ValueError, "equally many samples"),
-        (lambda: diagnostics.hessian(loss, PARAMS, DATA, chunk=0), ValueError, "positive number of samples.*got 0"),
+        (lambda: diagnostics.Samples(DATA, chunk=0), ValueError, "positive number of samples.*got 0"),
         (lambda: diagnostics.hessian(lambda p, d: model(p, d[0]), PARAMS, DATA), ValueError, "must be a scalar"),
         (lambda: diagnostics.hessian(loss, {"w": jnp.ones((3, 2), int)}, DATA), TypeError, r"params\['w'\] is not"),
         (lambda: diagnostics.hessian(loss, {}, DATA), ValueError, "no parameters"),
@@ -90,6 +90,7 @@ PROGRAM = """
 import equinox as eqx, flax.linen as nn, jax, jax.numpy as jnp, optax
 import plastax_diagnostics as diagnostics
 from flax import nnx
+from plastax.models import MLP
 
 key = jax.random.key(0)
 params, data = jnp.ones((3, 2)), (jnp.ones((4, 3)), jnp.zeros(4, int))
@@ -97,14 +98,17 @@ apply = lambda params, inputs: inputs @ params
 loss = diagnostics.task_loss(apply, "cross_entropy")
 
 def report(model=apply, data=data, key=key, learning_rate=0.1):
-    diagnostics.plasticity_report(model, "cross_entropy", params, data, learning_rate=learning_rate, steps=5, key=key)
+    budget = diagnostics.StepBudget(learning_rate, 5)
+    diagnostics.plasticity_report(model, "cross_entropy", params, data, budget, key=key)
 
 mlp = eqx.nn.MLP(3, 2, 4, 1, key=key)
+network = MLP(3, 2, 4, 1, key=key)
 for call in (
     lambda: report(data=data[0]),
     lambda: report(key=0),
     lambda: report(learning_rate=optax.cosine_decay_schedule(0.1, 5)),
     lambda: report(mlp),
+    lambda: report(network),
     lambda: report(nn.Dense(2)),
     lambda: report(nnx.Linear(3, 2, rngs=nnx.Rngs(0))),
     lambda: diagnostics.ggn(mlp, "cross_entropy", params, data),
@@ -128,6 +132,7 @@ def test_mistakes_that_annotations_would_catch_are_named_too():
         "ValueError `data` must be a pair (inputs, targets)",
         "TypeError `key` must be a random key, such as jax.random.key(0), got 0",
         "TypeError learning_rate must be a number, got a schedule: pass its mean",
+        "TypeError `model` is an Equinox module that does not take (params, inputs). Partition it",
         "TypeError `model` is an Equinox module that does not take (params, inputs). Partition it",
         "TypeError `model` is a Flax module. Pass",
         "TypeError `model` is a Flax NNX module. Split it",

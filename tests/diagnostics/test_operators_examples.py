@@ -20,6 +20,12 @@ def code(name):
     [
         ("hessian", None),
         ("ggn", None),
+        ("Samples", "abs(operator.mv(jnp.zeros((3, 2)))).max() == 0"),
+        ("StepBudget", "abs(budget.threshold - 0.011512) < 1e-6"),
+        ("plasticity_report", "report.budget == budget"),
+        ("necessary_condition", None),
+        ("fast_slow_projectors", "abs(fast - np.diag([1.0, 0.0])).max() < 1e-12"),
+        ("residual_measure", "abs(measure.fast_fraction(budget).value - 2 / 3) < 1e-5"),
         ("curvature_residual", "abs(operator.mv(jnp.ones((3, 2)))).max() == 0"),
         ("ntk", None),
         ("loss_weighted_gram", None),

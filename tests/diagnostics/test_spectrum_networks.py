@@ -112,7 +112,9 @@ def test_gram_with_more_rows_than_parameters():
 
 def test_probes_agree_with_the_exact_spectrum_of_a_network():
     params, data = network([6, 9, 3]), samples(50, 6, 3)
-    operator = diagnostics.hessian(diagnostics.task_loss(relu, "cross_entropy"), params, data, chunk=20)
+    operator = diagnostics.hessian(
+        diagnostics.task_loss(relu, "cross_entropy"), params, diagnostics.Samples(data, chunk=20)
+    )
     exact = diagnostics.spectrum(operator, jax.random.key(0))
     assert exact.exact
     found = diagnostics.spectrum(operator, jax.random.key(0), order=40, probes=4, exact=False)
@@ -203,4 +205,7 @@ def test_the_memory_of_an_exact_spectrum_is_bounded():
         for size in (batch, MOST_AT_ONCE)
     }
     assert needed[batch] <= BATCH_BYTES < needed[MOST_AT_ONCE]
-    assert products_at_once(diagnostics.hessian(operator.loss, params, data, chunk=10)) == MOST_AT_ONCE
+    assert (
+        products_at_once(diagnostics.hessian(operator.loss, params, diagnostics.Samples(data, chunk=10)))
+        == MOST_AT_ONCE
+    )

@@ -82,9 +82,11 @@ def spectrum_program(kind, activation=jax.nn.relu):
         *weights, inputs, targets, vectors = leaves
         params, data = list(zip(weights[::2], weights[1::2], strict=True)), (inputs, targets)
         if kind == "hessian":
-            operator = diagnostics.hessian(diagnostics.task_loss(model, "squared_error"), params, data, chunk=4)
+            operator = diagnostics.hessian(
+                diagnostics.task_loss(model, "squared_error"), params, diagnostics.Samples(data, chunk=4)
+            )
         else:
-            operator = diagnostics.ggn(model, "squared_error", params, data, chunk=4)
+            operator = diagnostics.ggn(model, "squared_error", params, diagnostics.Samples(data, chunk=4))
         probes = [lanczos._begin(vector, 3) for vector in vectors]
         return [probe.diagonal for probe in lanczos._advance((operator, jnp.asarray(3)), probes)]
 

@@ -9,7 +9,7 @@ from ._collapse.bounds import (
     output_curvature as output_curvature,
     task_shift as task_shift,
 )
-from ._collapse.budget import fast_interval as fast_interval, fast_threshold as fast_threshold, is_fast as is_fast
+from ._collapse.budget import StepBudget as StepBudget
 from ._collapse.condition import (
     NecessaryCondition as NecessaryCondition,
     necessary_condition as necessary_condition,
@@ -58,6 +58,7 @@ from ._operators.ggn import ggn as ggn
 from ._operators.hessian import hessian as hessian
 from ._operators.losses import task_loss as task_loss
 from ._operators.ntk import loss_weighted_gram as loss_weighted_gram, ntk as ntk
+from ._operators.samples import Samples as Samples
 from ._programs.dense_layers import DenseLayer as DenseLayer, dense_layers as dense_layers
 from ._report.density_plot import (
     draw_density as draw_density,
@@ -66,7 +67,7 @@ from ._report.density_plot import (
 from ._report.report import (
     CHEAP as CHEAP,
     FULL as FULL,
-    ReportSettings as ReportSettings,
+    Effort as Effort,
     plasticity_report as plasticity_report,
 )
 from ._report.results import (

@@ -14,6 +14,7 @@ from ._operators.function import as_function
 from ._operators.losses import LossLike, TaskLoss, as_loss
 from ._operators.mean import check_mean
 from ._operators.precision import cast_floats, precision, working_dtype
+from ._operators.samples import as_samples
 from ._programs.dense_layers import dense_layers
 
 
@@ -175,7 +176,7 @@ def kfac_layers(
         output_loss.check(jax.eval_shape(model, params, inputs), targets)
         if not output_loss.is_mean:
             objective = TaskLoss(as_function(model), output_loss)
-            check_mean(objective, params, (inputs, targets), None, "KFAC averages over samples")
+            check_mean(objective, params, as_samples((inputs, targets)), "KFAC averages over samples")
         outputs = model(params, inputs)
         if not bool(jnp.all(jnp.isfinite(outputs))):
             raise ValueError("the network's outputs are not all finite: there is no curvature to factorise")

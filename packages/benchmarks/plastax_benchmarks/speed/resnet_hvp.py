@@ -23,7 +23,7 @@ def resnet_hessian(samples, chunk, convolution, key):
     loss = diagnostics.task_loss(diagnostics.apply_model(static, model.init_state()), "cross_entropy")
     images = jax.random.uniform(keys[1], (samples, 32, 32, 3))
     labels = jax.random.randint(keys[2], (samples,), 0, 100)
-    return diagnostics.hessian(loss, params, (images, labels), chunk=chunk)
+    return diagnostics.hessian(loss, params, diagnostics.Samples((images, labels), chunk=chunk))
 
 
 def temporary_bytes(operator):

@@ -69,26 +69,22 @@ def diagnose(
     For each kind of rows (`"train"`, `"held_out"`) its name, a line for `diagnostics.jsonl`, and the plasticity report
     as JSON. Raises a `ValueError` if the network has diverged.
     """
-    rate, steps, eps = _budget(trainer, number, strengths)
+    budget = _budget(trainer, number, strengths)
     for name, held_out in ROWS.items():
         key = _key(keys, number, held_out)
         model, examples = look(trainer, learner, keys, data, number, key, trainer.settings.diagnose_size, held_out)
+        samples = diagnostics.Samples((examples.inputs, examples.targets), chunk=_CHUNKS.get(trainer.settings.network))
         report = diagnostics.plasticity_report(
             model,
             trainer.problem.loss,
             learner.params,
-            (examples.inputs, examples.targets),
-            learning_rate=rate,
-            steps=steps,
-            contraction=CONTRACTION,
-            eps=eps,
+            samples,
+            budget,
             key=jax.random.fold_in(key, 1),
-            features=model.features,
-            chunk=_CHUNKS.get(trainer.settings.network),
-            settings=_effort(trainer),
+            effort=_effort(trainer),
         )
         report = dataclasses.replace(report, seconds=0.0)
-        line = _gram_numbers(trainer, learner, model, examples, number, rate, eps) | _report_numbers(report)
+        line = _gram_numbers(trainer, learner, model, examples, number, budget) | _report_numbers(report)
         yield name, line, report.to_json()
 
 
@@ -116,7 +112,7 @@ def epsilon_rank_at(
 
     The number of eigenvalues of the generalised Gauss-Newton matrix above the threshold, and the threshold.
     """
-    eps = _budget(trainer, number, strengths)[2] if eps is None else eps
+    eps = _budget(trainer, number, strengths).threshold if eps is None else eps
     model, examples = look(trainer, learner, keys, data, number, _key(keys, number, True), rows, held_out=True)
     return float(_exact_gram(trainer, learner, model, examples, rows).count_above(eps)), eps
 
@@ -139,14 +135,13 @@ def _exact_gram(
     )
 
 
-def _budget(trainer: Trainer, number: int, strengths: Mapping[str, float]) -> tuple[float, int, float]:
-    """The learning rate that counts, the steps of a task, and the threshold that they make."""
+def _budget(trainer: Trainer, number: int, strengths: Mapping[str, float]) -> diagnostics.StepBudget:
+    """The learning rate that counts, and the steps of a task."""
     settings = dataclasses.replace(trainer.settings, **strengths)
     rate = settings.learning_rate
     if settings.optimizer == "sgd":
         rate /= 1 - settings.momentum
-    steps = trainer.steps_in(number)
-    return rate, steps, diagnostics.fast_threshold(rate, steps, CONTRACTION)
+    return diagnostics.StepBudget(rate, trainer.steps_in(number), CONTRACTION)
 
 
 def _key(keys: Keys, number: int, held_out: bool):
@@ -182,11 +177,10 @@ def _gram_numbers(
     model: diagnostics.ApplyModel,
     examples: Examples,
     number: int,
-    rate: float,
-    eps: float,
+    budget: diagnostics.StepBudget,
 ) -> dict[str, Any]:
     """What the exact Gram matrix of a few rows says."""
-    gram = _exact_gram(trainer, learner, model, examples)
+    gram, eps = _exact_gram(trainer, learner, model, examples), budget.threshold
     numbers = {
         "eps": eps,
         "epsilon_rank": float(gram.count_above(eps)),
@@ -199,7 +193,7 @@ def _gram_numbers(
         # As in the paper's theory: the raw tangent kernel, and a step for each row of the training set.
         kernel = diagnostics.ntk(model, learner.params, examples.inputs[: gram.samples], dtype="float64")
         raw = diagnostics.exact_gram(kernel)
-        raw_eps = diagnostics.fast_threshold(rate, trainer.problem.train_count(number), CONTRACTION)
+        raw_eps = dataclasses.replace(budget, steps=trainer.problem.train_count(number)).threshold
         numbers |= {"raw_eps": raw_eps, "raw_epsilon_rank": float(raw.count_above(raw_eps)), "raw_largest": raw.largest}
     return numbers
 
@@ -234,11 +228,11 @@ _CHUNKS = {"convnet": 100, "resnet18": 50}
 """Rows at a time: the patches of a convolution are many times its input."""
 
 
-def _effort(trainer: Trainer) -> diagnostics.ReportSettings:
+def _effort(trainer: Trainer) -> diagnostics.Effort:
     """How much work a report may be: products with convolutions are expensive, so their brackets are wider.
 
     On CPU a ResNet-18 takes hours for 2000 rows, since one product takes minutes: lower `diagnose_size` there.
     """
     size, network = trainer.settings.diagnose_size, trainer.settings.network
     order = {"convnet": 24, "resnet18": 16}.get(network, 60)
-    return diagnostics.ReportSettings(order, 1, order, size, exact=True, dtype=np.float64)
+    return diagnostics.Effort(order, 1, order, size, exact=True, dtype=np.float64)

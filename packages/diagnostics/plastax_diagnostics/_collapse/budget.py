@@ -1,79 +1,75 @@
-"""Which eigenvalues gradient descent gets through in time."""
+"""The step budget of a task, and which eigendirections converge within it."""
 
 import math
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool, Float
 
 
-def fast_threshold(learning_rate: float, steps: int, contraction: float = 1e-3) -> float:
-    r"""The eigenvalue from which a direction is learnt within the step budget.
+@dataclass(frozen=True)
+class StepBudget:
+    r"""A number of steps of gradient descent, and what counts as learned at the end of them.
 
-    Gradient descent multiplies the residual along an eigenvalue $\lambda$ by $(1 - \eta\lambda)^K$ in $K$ steps. For
-    $\eta\lambda \le 1$ that is at most $\gamma$ exactly when $\lambda \ge (1 - \gamma^{1/K})/\eta$: the threshold.
-    It is computed in double precision without the cancellation in $1 - \gamma^{1/K}$.
+    Gradient descent multiplies the residual along an eigenvalue $\lambda$ by $(1 - \eta\lambda)^K$ in $K$ steps. A
+    direction is *fast* when the absolute value of that is at most $\gamma$.
 
     !!! example
 
         ```python
-        import plastax_diagnostics as diagnostics
+        from plastax_diagnostics import StepBudget
 
-        diagnostics.fast_threshold(learning_rate=0.01, steps=60_000, contraction=1e-3)  # 0.011512...
+        budget = StepBudget(learning_rate=0.01, steps=60_000)
+        budget.threshold  # 0.011512...
         ```
 
     **Arguments:**
 
     - `learning_rate`: $\eta$, of plain gradient descent on the loss whose Gram matrix is used (for the mean loss
-        that is the Gram matrix over the number of samples). With momentum $m$, $\eta/(1 - m)$. For a schedule, its mean
-        over the steps.
+        that is the Gram matrix over the number of samples). With momentum $m$, use $\eta/(1 - m)$; for a schedule, its
+        mean over the steps. There is no such rate for Adam: see docs/diagnostics.md.
     - `steps`: $K$, the number of steps on the task.
-    - `contraction`: $\gamma$, the share of a component that may be left after them, between 0 and 1.
-
-    **Returns:**
-
-    The threshold, to be used as `eps` of an epsilon-rank.
+    - `contraction`: $\gamma$, the fraction of a component that may remain after them, between 0 and 1.
     """
-    check_budget(learning_rate, steps, contraction)
-    return -math.expm1(math.log(contraction) / steps) / learning_rate
 
+    learning_rate: float
+    steps: int
+    contraction: float = 1e-3
 
-def fast_interval(learning_rate: float, steps: int, contraction: float = 1e-3) -> tuple[float, float]:
-    r"""The smallest and the largest eigenvalue with $|1 - \eta\lambda|^K \le \gamma$.
+    def __post_init__(self) -> None:
+        if callable(self.learning_rate):
+            raise TypeError(
+                "learning_rate must be a number, got a schedule: pass its mean over the steps, for example "
+                "float(jax.vmap(schedule)(jax.numpy.arange(steps)).mean())"
+            )
+        if not (self.learning_rate > 0 and math.isfinite(self.learning_rate)):
+            raise ValueError(f"learning_rate must be positive and finite, got {self.learning_rate}")
+        if self.steps < 1 or self.steps != int(self.steps):
+            raise ValueError(f"steps must be a whole number of at least 1, got {self.steps}")
+        if not 0 < self.contraction < 1:
+            raise ValueError(f"contraction must lie strictly between 0 and 1, got {self.contraction}")
+        # Scalars of numpy or JAX become plain numbers, so that reports can be written as JSON.
+        for name, kind in (("learning_rate", float), ("steps", int), ("contraction", float)):
+            object.__setattr__(self, name, kind(getattr(self, name)))
 
-    The upper end matters only when the step size is too large ($\eta\lambda > 1$): such a direction oscillates, and
-    beyond $2/\eta$ it diverges.
+    @property
+    def threshold(self) -> float:
+        r"""The eigenvalue from which directions are fast, to be used as `eps` of an epsilon-rank.
 
-    **Arguments:**
+        It is $(1 - \gamma^{1/K})/\eta$, computed in double precision without the cancellation in $1 - \gamma^{1/K}$.
+        """
+        return -math.expm1(math.log(self.contraction) / self.steps) / self.learning_rate
 
-    - `learning_rate`, `steps`, `contraction`: as in [`plastax_diagnostics.fast_threshold`][].
+    @property
+    def interval(self) -> tuple[float, float]:
+        r"""The smallest and the largest eigenvalue of fast directions; both are included.
 
-    **Returns:**
+        The upper end matters only when the step size is too large ($\eta\lambda > 1$): such a direction oscillates, and
+        beyond $2/\eta$ it diverges.
+        """
+        return self.threshold, 2 / self.learning_rate - self.threshold
 
-    Both ends of the interval; they belong to it.
-    """
-    lower = fast_threshold(learning_rate, steps, contraction)
-    return lower, 2 / learning_rate - lower
-
-
-def is_fast(
-    eigenvalues: Float[np.ndarray, "..."], learning_rate: float, steps: int, contraction: float = 1e-3
-) -> Bool[np.ndarray, "..."]:
-    """Which of the eigenvalues are fast: see [`plastax_diagnostics.fast_interval`][]."""
-    lower, upper = fast_interval(learning_rate, steps, contraction)
-    return (eigenvalues >= lower) & (eigenvalues <= upper)
-
-
-def check_budget(learning_rate: Any, steps: int, contraction: float) -> None:
-    """Raises unless the learning rate, the number of steps and the contraction make sense."""
-    if callable(learning_rate):
-        raise TypeError(
-            "learning_rate must be a number, got a schedule: pass its mean over the steps, for example "
-            "float(jax.vmap(schedule)(jax.numpy.arange(steps)).mean())"
-        )
-    if not (learning_rate > 0 and math.isfinite(learning_rate)):
-        raise ValueError(f"learning_rate must be positive and finite, got {learning_rate}")
-    if steps < 1 or steps != int(steps):
-        raise ValueError(f"steps must be a whole number of at least 1, got {steps}")
-    if not 0 < contraction < 1:
-        raise ValueError(f"contraction must lie strictly between 0 and 1, got {contraction}")
+    def is_fast(self, eigenvalues: Float[np.ndarray, "..."]) -> Bool[np.ndarray, "..."]:
+        """Which of the eigenvalues belong to fast directions."""
+        lower, upper = self.interval
+        return (eigenvalues >= lower) & (eigenvalues <= upper)

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from .budget import fast_threshold
+from .budget import StepBudget
 from .residual import Bracket, ResidualMeasure
 
 
@@ -70,11 +70,9 @@ def required_fraction(
 
 def necessary_condition(
     measure: ResidualMeasure,
+    budget: StepBudget,
     *,
     target: float,
-    learning_rate: float,
-    steps: int,
-    contraction: float = 1e-3,
     loss: str = "squared_error",
     largest_eigenvalue: float | None = None,
 ) -> NecessaryCondition:
@@ -95,16 +93,16 @@ def necessary_condition(
         gram = lx.DiagonalLinearOperator(jnp.array([1.0, 1e-6]))
         measure = diagnostics.residual_measure(gram, jnp.ones(2), order=2)
         # Half of the residual is slow, so this prints that the condition is not met.
-        print(diagnostics.necessary_condition(measure, target=1e-8, learning_rate=0.5, steps=100))
+        budget = diagnostics.StepBudget(learning_rate=0.5, steps=100)
+        print(diagnostics.necessary_condition(measure, budget, target=1e-8))
         ```
 
     **Arguments:**
 
     - `measure`: of the initial residual, see [`plastax_diagnostics.residual_measure`][].
-    - `target`: the loss that is to be reached, a sum or a mean over samples as the Gram matrix was (`reduction`).
-    - `learning_rate`, `steps`, `contraction`: as in [`plastax_diagnostics.fast_threshold`][]. The smaller the
-        contraction, the fewer directions are fast, but the weaker is the bound: with the default of 1e-3 the condition
-        bites only for targets far below the initial loss.
+    - `budget`: the steps on the task. The smaller its contraction, the fewer directions are fast, but the weaker is
+        the bound: with the default of 1e-3 the condition is informative only for targets far below the initial loss.
+    - `target`: the loss to be reached, a sum or a mean over samples, like the Gram matrix (`reduction`).
     - `loss`: `"squared_error"`, or the name of another loss, for the words of the verdict.
     - `largest_eigenvalue`: of the Gram matrix, if it is known; else the largest one that the residual has a part in.
 
@@ -112,13 +110,13 @@ def necessary_condition(
 
     A [`plastax_diagnostics.NecessaryCondition`][].
     """
-    threshold = fast_threshold(learning_rate, steps, contraction)
-    required = required_fraction(measure.norm_squared, target, contraction, measure.loss_scale)
-    fraction = measure.fast_fraction(learning_rate, steps, contraction)
-    step_size = learning_rate * max(measure.largest_eigenvalue, largest_eigenvalue or 0.0)
+    required = required_fraction(measure.norm_squared, target, budget.contraction, measure.loss_scale)
+    fraction = measure.fast_fraction(budget)
+    step_size = budget.learning_rate * max(measure.largest_eigenvalue, largest_eigenvalue or 0.0)
+    most = budget.learning_rate / max(step_size, 1e-300)
     verdict = _verdict(fraction, required, step_size)
     shares = (
-        f"{_share(fraction)} of the residual shrinks to {contraction:.3g} or less in {steps} steps, "
+        f"{_share(fraction)} of the residual shrinks to {budget.contraction:.3g} or less in {budget.steps} steps, "
         f"and at least {required:.4g} is needed"
     )
     if required == 0:
@@ -131,9 +129,9 @@ def necessary_condition(
         "not ruled out": f"Necessary condition met: {shares}. It is not sufficient.",
         "unresolved": f"Necessary condition unresolved: {shares}. Raise the order of the residual measure.",
         "not applicable": f"The necessary condition does not apply: learning rate x largest eigenvalue = "
-        f"{step_size:.3g} is above 1. A rate of {learning_rate / max(step_size, 1e-300):.3g} would not overshoot.",
+        f"{step_size:.3g} is above 1. A rate of {most:.3g} would not overshoot.",
     }[verdict]
-    return NecessaryCondition(verdict, fraction, required, contraction, threshold, step_size, sentence)
+    return NecessaryCondition(verdict, fraction, required, budget.contraction, budget.threshold, step_size, sentence)
 
 
 def _verdict(fraction: Bracket, required: float, step_size: float) -> Verdict:

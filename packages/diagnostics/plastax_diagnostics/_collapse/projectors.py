@@ -4,11 +4,11 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float
 
-from .budget import is_fast
+from .budget import StepBudget
 
 
 def fast_slow_projectors(
-    gram_matrix: ArrayLike, *, learning_rate: float, steps: int, contraction: float = 1e-3
+    gram_matrix: ArrayLike, budget: StepBudget
 ) -> tuple[Float[np.ndarray, "side side"], Float[np.ndarray, "side side"]]:
     r"""Orthogonal projectors onto the directions that are learnt in time, and onto the others.
 
@@ -21,7 +21,8 @@ def fast_slow_projectors(
         import numpy as np
         import plastax_diagnostics as diagnostics
 
-        fast, slow = diagnostics.fast_slow_projectors(np.diag([1.0, 1e-6]), learning_rate=0.5, steps=100)
+        budget = diagnostics.StepBudget(learning_rate=0.5, steps=100)
+        fast, slow = diagnostics.fast_slow_projectors(np.diag([1.0, 1e-6]), budget)
         fast  # diag(1, 0)
         ```
 
@@ -29,7 +30,7 @@ def fast_slow_projectors(
 
     - `gram_matrix`: symmetric and positive semidefinite, with the scale of the loss in it (Gram over the number of
         samples for the mean loss).
-    - `learning_rate`, `steps`, `contraction`: as in [`plastax_diagnostics.fast_threshold`][].
+    - `budget`: the steps on the task.
 
     **Returns:**
 
@@ -44,6 +45,6 @@ def fast_slow_projectors(
     if asymmetry > 1e-4 * scale:
         raise ValueError(f"gram_matrix must be symmetric, but differs from its transpose by {asymmetry:.3g}")
     eigenvalues, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
-    fast = vectors[:, is_fast(eigenvalues, learning_rate, steps, contraction)]
+    fast = vectors[:, budget.is_fast(eigenvalues)]
     projector = fast @ fast.T
     return projector, np.eye(matrix.shape[0]) - projector

@@ -18,7 +18,7 @@ from .._operators.ntk import Gram, model_outputs
 from .._operators.precision import precision
 from .._spectrum.lanczos import GUARD, lanczos
 from .._spectrum.quadrature import Tridiagonal
-from .budget import check_budget, fast_interval
+from .budget import StepBudget
 
 
 @dataclass(frozen=True)
@@ -85,14 +85,13 @@ class ResidualMeasure:
         """Half the squared residual, on the scale of the loss."""
         return self.loss_scale * self.norm_squared / 2
 
-    def fast_fraction(self, learning_rate: float, steps: int, contraction: float = 1e-3) -> Bracket:
-        r"""The share of the squared residual that gradient descent gets through in time.
+    def fast_fraction(self, budget: StepBudget) -> Bracket:
+        """The fraction of the squared residual in directions that converge within the step budget.
 
-        It counts the directions with $|1 - \eta\lambda|^K \le \gamma$, see [`plastax_diagnostics.fast_threshold`][].
         The bracket is sharp: no other measure that Lanczos could not tell from this one has more or less. A residual of
         zero is fast.
         """
-        start, end = fast_interval(learning_rate, steps, contraction)
+        start, end = budget.interval
         if self.tridiagonal is None:
             return Bracket(1.0, 1.0, 1.0)
         nodes, weights = self.nodes, self.weights
@@ -103,8 +102,8 @@ class ResidualMeasure:
         upper = max(min(1.0, 1 - slow_least - above_least), lower)
         return Bracket(min(max(guess, lower), upper), lower, upper)
 
-    def predicted_residual(self, learning_rate: float, steps: int) -> Bracket:
-        r"""The squared residual after that many steps of gradient descent, over the squared residual now.
+    def predicted_residual(self, budget: StepBudget) -> Bracket:
+        r"""The squared residual after the steps of a budget, over the squared residual now.
 
         That is the integral of $(1 - \eta\lambda)^{2K}$, exact for a model that is linear in its parameters. The
         function has positive even derivatives, so the Gauss rule bounds the integral from below, and the rule with
@@ -112,18 +111,17 @@ class ResidualMeasure:
         ($\eta\lambda_{\max} > 1$), the bound from above is as good as the largest eigenvalue is known, which takes an
         order of about 5. 0 for a residual of zero.
         """
-        check_budget(learning_rate, steps, 0.5)
         if self.tridiagonal is None:
             return Bracket(0.0, 0.0, 0.0)
         nodes, weights = self.tridiagonal.quadrature()
         # Up to 1 / learning_rate nothing is lost by looking further than the measure can reach.
         margin = self._margin
-        end = max(1 / learning_rate, float(np.max(nodes + self.tridiagonal.errors())) + margin)
+        end = max(1 / budget.learning_rate, float(np.max(nodes + self.tridiagonal.errors())) + margin)
         start = min(0.0, float(nodes[0])) - 1e-12 * end
         wide_nodes, wide_weights = _lobatto(self.tridiagonal, start, end)
         shifts = (-margin, 0.0, margin)
-        below = [_integrate(_decay(nodes + shift, learning_rate, steps), weights) for shift in shifts]
-        above = [_integrate(_decay(wide_nodes + shift, learning_rate, steps), wide_weights) for shift in shifts]
+        below = [_integrate(_decay(nodes + shift, budget), weights) for shift in shifts]
+        above = [_integrate(_decay(wide_nodes + shift, budget), wide_weights) for shift in shifts]
         return Bracket(below[1], min(below), max(*below, *above))
 
     @property
@@ -154,8 +152,9 @@ def residual_measure(
         params, inputs, targets = jnp.zeros((3, 1)), jnp.eye(3) * jnp.array([1.0, 0.5, 0.0]), jnp.ones((3, 1))
         gram = diagnostics.ntk(model, params, inputs, reduction="sum")
         measure = diagnostics.residual_measure(gram, model(params, inputs) - targets, order=3)
-        measure.fast_fraction(learning_rate=0.5, steps=100)  # 2/3: the third sample gives no gradient
-        measure.predicted_residual(learning_rate=0.5, steps=100)  # 1/3 of the squared residual stays
+        budget = diagnostics.StepBudget(learning_rate=0.5, steps=100)
+        measure.fast_fraction(budget)  # 2/3: the third sample gives no gradient
+        measure.predicted_residual(budget)  # 1/3 of the squared residual stays
         ```
 
     **Arguments:**
@@ -182,10 +181,8 @@ def residual_measure(
 def refined_residual_measure(
     gram: lx.AbstractLinearOperator,
     residual: Float[Array, "..."],
+    budget: StepBudget,
     *,
-    learning_rate: float,
-    steps: int,
-    contraction: float = 1e-3,
     tolerance: float = 0.01,
     order: int = 16,
     max_order: int = 256,
@@ -195,7 +192,7 @@ def refined_residual_measure(
     **Arguments:**
 
     - `gram`, `residual`: as in [`plastax_diagnostics.residual_measure`][].
-    - `learning_rate`, `steps`, `contraction`: as in [`plastax_diagnostics.fast_threshold`][].
+    - `budget`: the steps on the task.
     - `tolerance`: the width of both brackets that is good enough.
     - `order`, `max_order`: where to begin and where to give up; the last measure is returned as it is.
 
@@ -203,13 +200,9 @@ def refined_residual_measure(
 
     A [`plastax_diagnostics.ResidualMeasure`][].
     """
-    check_budget(learning_rate, steps, contraction)
     while True:
         measure = residual_measure(gram, residual, order)
-        brackets = (
-            measure.fast_fraction(learning_rate, steps, contraction),
-            measure.predicted_residual(learning_rate, steps),
-        )
+        brackets = (measure.fast_fraction(budget), measure.predicted_residual(budget))
         # A prediction of more than 1 (divergence) is known well enough when it is known relative to itself.
         known = all(bracket.width <= tolerance * max(1.0, bracket.value) for bracket in brackets)
         complete = measure.tridiagonal is None or measure.tridiagonal.complete
@@ -224,7 +217,6 @@ def initial_residual(
     params: PyTree,
     data: PyTree,
     *,
-    chunk: int | None = None,
     dtype: Any = None,
 ) -> Float[Array, "samples *outputs"]:
     r"""The residual that gradient descent on a loss starts from, in the coordinates of the loss-weighted Gram matrix.
@@ -237,17 +229,13 @@ def initial_residual(
     **Arguments:**
 
     - `model`, `loss`, `params`, `data`: as in [`plastax_diagnostics.loss_weighted_gram`][].
-    - `chunk`, `dtype`: as in [`plastax_diagnostics.hessian`][]; the same as those of the Gram matrix.
+    - `dtype`: as in [`plastax_diagnostics.hessian`][]; the same as that of the Gram matrix.
 
     **Returns:**
 
     An array of the shape of the outputs.
     """
-    return residual_of(
-        model_operator(
-            Gram, model, loss, params, data, chunk=chunk, where=None, dtype=dtype, mesh=None, reduction="mean"
-        )
-    )
+    return residual_of(model_operator(Gram, model, loss, params, data, where=None, dtype=dtype, reduction="mean"))
 
 
 def residual_of(operator: ModelOperator) -> Float[Array, "samples *outputs"]:
@@ -305,9 +293,9 @@ def _norm(residual):
     return float(np.linalg.norm(np.asarray(residual, np.float64)))
 
 
-def _decay(eigenvalues, learning_rate, steps):
+def _decay(eigenvalues, budget):
     with np.errstate(over="ignore", divide="ignore"):
-        return np.exp(2 * steps * np.log(np.abs(1 - learning_rate * np.maximum(eigenvalues, 0.0))))
+        return np.exp(2 * budget.steps * np.log(np.abs(1 - budget.learning_rate * np.maximum(eigenvalues, 0.0))))
 
 
 def _integrate(values, weights):

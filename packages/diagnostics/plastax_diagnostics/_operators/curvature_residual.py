@@ -5,11 +5,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh
 from jaxtyping import PyTree
 
 from .losses import LossLike
 from .model import ModelOperator, model_operator
+from .samples import Samples
 
 
 class CurvatureResidual(ModelOperator):
@@ -35,12 +35,10 @@ def curvature_residual(
     model: Callable,
     loss: LossLike,
     params: PyTree,
-    data: PyTree,
+    data: PyTree | Samples,
     *,
-    chunk: int | None = None,
     where: Callable | None = None,
     dtype: Any = None,
-    mesh: Mesh | None = None,
     reduction: str = "mean",
 ) -> CurvatureResidual:
     """The Hessian minus the generalised Gauss-Newton matrix: the curvature of the model, weighted with the residuals.
@@ -60,7 +58,7 @@ def curvature_residual(
     **Arguments:**
 
     - `model`, `loss`, `params`, `data`, `reduction`: as in [`plastax_diagnostics.ggn`][].
-    - `chunk`, `where`, `dtype`, `mesh`: as in [`plastax_diagnostics.hessian`][].
+    - `where`, `dtype`: as in [`plastax_diagnostics.hessian`][].
 
     **Returns:**
 
@@ -72,9 +70,7 @@ def curvature_residual(
         loss,
         params,
         data,
-        chunk=chunk,
         where=where,
         dtype=dtype,
-        mesh=mesh,
         reduction=reduction,
     )

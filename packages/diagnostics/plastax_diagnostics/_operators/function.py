@@ -31,7 +31,7 @@ def check_model(model: Any) -> None:
     """Raises, with the way out, for a module that is not a function `(params, inputs) -> outputs`."""
     if not callable(model):
         raise TypeError(f"`model` must be a function (params, inputs) -> outputs, got {model!r}")
-    kinds = {base.__module__ for base in inspect.getmro(type(model)) if base.__name__ == "Module"}
+    kinds = {base.__module__ for base in type(model).__mro__ if base.__name__ == "Module"}
     if any(kind.startswith("flax.nnx") for kind in kinds):
         raise TypeError(
             "`model` is a Flax NNX module. Split it, `graph, params, rest = nnx.split(model, nnx.Param, ...)`, and "
@@ -41,21 +41,23 @@ def check_model(model: Any) -> None:
         raise TypeError(
             "`model` is a Flax module. Pass `lambda params, inputs: model.apply({'params': params}, inputs)`"
         )
-    if isinstance(model, eqx.Module) and not _takes_two(model):
+    if isinstance(model, eqx.Module) and not _takes_params_and_inputs(model):
         raise TypeError(
             "`model` is an Equinox module that does not take (params, inputs). Partition it, `params, static = "
             "equinox.partition(model, equinox.is_inexact_array)`, and pass `lambda params, inputs: "
-            "jax.vmap(equinox.combine(params, static))(inputs)`, or plastax_diagnostics.apply_model(static) for a "
-            "model of plastax"
+            "jax.vmap(equinox.combine(params, static))(inputs)`. For a network of plastax, pass "
+            "plastax_diagnostics.apply_model(network, state)"
         )
 
 
-def _takes_two(model: Any) -> bool:
+def _takes_params_and_inputs(model: Any) -> bool:
+    # Only for the error above. A network of plastax's convention takes (inputs, state) by position.
+    signature = inspect.signature(model)
     try:
-        inspect.signature(model).bind(None, None)
+        signature.bind(None, None)
     except TypeError:
         return False
-    return True
+    return "train" not in signature.parameters
 
 
 class ApplyModel(eqx.Module):

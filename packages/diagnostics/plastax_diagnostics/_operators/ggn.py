@@ -5,7 +5,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh
 from jaxtyping import PyTree
 
 from plastax_kernels import mlp_ggnvp
@@ -13,6 +12,7 @@ from plastax_kernels import mlp_ggnvp
 from .losses import LossLike
 from .model import ModelOperator, model_operator
 from .relu_products import relu_multiplier, relu_network_of
+from .samples import Samples
 
 
 class GGN(ModelOperator):
@@ -44,12 +44,10 @@ def ggn(
     model: Callable,
     loss: LossLike,
     params: PyTree,
-    data: PyTree,
+    data: PyTree | Samples,
     *,
-    chunk: int | None = None,
     where: Callable | None = None,
     dtype: Any = None,
-    mesh: Mesh | None = None,
     reduction: str = "mean",
 ) -> GGN:
     r"""The generalised Gauss-Newton matrix: the Hessian without the curvature of the model itself.
@@ -80,14 +78,13 @@ def ggn(
         samples, whose curvature then comes from automatic differentiation. That it is a mean is checked on a few
         samples, except for values inside a `jax.jit`.
     - `params`: a pytree of floating point arrays.
-    - `data`: a pair `(inputs, targets)` with a leading axis of samples in every array.
-    - `chunk`, `where`, `dtype`, `mesh`: as in [`plastax_diagnostics.hessian`][].
+    - `data`: a pair `(inputs, targets)` with a leading axis of samples in every array, or
+        [`plastax_diagnostics.Samples`][] of such a pair.
+    - `where`, `dtype`: as in [`plastax_diagnostics.hessian`][].
     - `reduction`: `"mean"` for the mean of the loss over samples, which divides by their number; `"sum"` for its sum.
 
     **Returns:**
 
     An operator on (the selected part of) the parameters.
     """
-    return model_operator(
-        GGN, model, loss, params, data, chunk=chunk, where=where, dtype=dtype, mesh=mesh, reduction=reduction
-    )
+    return model_operator(GGN, model, loss, params, data, where=where, dtype=dtype, reduction=reduction)

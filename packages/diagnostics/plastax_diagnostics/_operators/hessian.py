@@ -5,7 +5,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh
 from jaxtyping import PyTree
 
 from plastax_kernels import mlp_hvp
@@ -16,7 +15,7 @@ from .losses import TaskLoss
 from .mean import check_mean
 from .precision import cast_floats, precision, working_dtype
 from .relu_products import compared_with_outputs, relu_multiplier, relu_network_of
-from .samples import as_samples, replicate
+from .samples import Samples, as_samples, placed, replicate
 
 
 class Hessian(CurvatureOperator):
@@ -58,12 +57,10 @@ class Hessian(CurvatureOperator):
 def hessian(
     loss: Callable,
     params: PyTree,
-    data: PyTree,
+    data: PyTree | Samples,
     *,
-    chunk: int | None = None,
     where: Callable | None = None,
     dtype: Any = None,
-    mesh: Mesh | None = None,
 ) -> Hessian:
     """The Hessian of a mean loss, as an operator on parameters.
 
@@ -81,24 +78,22 @@ def hessian(
 
         params = {"w": jnp.ones(3)}
         data = (jnp.ones((10, 3)), jnp.zeros(10))
-        operator = diagnostics.hessian(loss, params, data, chunk=4)
+        operator = diagnostics.hessian(loss, params, data)
         operator.mv({"w": jnp.ones(3)})
         ```
 
     **Arguments:**
 
-    - `loss`: a pure function `(params, data) -> scalar`, a mean over the samples of `data`. With `chunk` or `mesh` this
+    - `loss`: a pure function `(params, data) -> scalar`, a mean over the samples of `data`. With a chunk or a mesh this
         is checked on a few samples, and a loss that is not a mean is an error (values inside a `jax.jit` cannot be
-        checked). With neither, any scalar will do: the answer is the Hessian of the function as it is.
+        checked). With neither, any scalar function is accepted, and the result is its Hessian as it is.
     - `params`: a pytree of floating point arrays.
-    - `data`: a pytree of arrays that share a leading axis of samples.
-    - `chunk`: how many samples are looked at together (on each device). Memory is that of one chunk; the answer is that
-        of all samples, whether or not `chunk` divides their number. `None` for all at once, which is faster.
+    - `data`: a pytree of arrays that share a leading axis of samples. To use them in chunks, or to spread them over
+        devices, pass [`plastax_diagnostics.Samples`][].
     - `where`: picks a layer or any other part of the parameters, as in `equinox.tree_at`; the operator is then the
         block of the Hessian that belongs to it.
     - `dtype`: float32 or float64 to compute in, by default that of the parameters (float32 for half precision). Float64
         works even where `jax_enable_x64` is off, except inside other people's jitted functions.
-    - `mesh`: devices to spread the samples over. Parameters are copied to all of them.
 
     **Returns:**
 
@@ -109,14 +104,13 @@ def hessian(
             f"the first argument of hessian(loss, params, data) must be a function, got {type(loss).__name__}"
         )
     check_params(params, where)
-    dtype = working_dtype(params, dtype)
-    with precision(dtype, params, data):
-        params, data = cast_floats(params, dtype), cast_floats(data, dtype)
-        samples = as_samples(data, chunk, mesh)
+    samples, dtype = as_samples(data), working_dtype(params, dtype)
+    with precision(dtype, params, samples):
+        params, samples = cast_floats(params, dtype), cast_floats(samples, dtype)
         loss = cast_floats(as_function(loss), dtype)
         value = jax.eval_shape(loss, params, samples.first())
         if getattr(value, "shape", None) != ():
             raise ValueError(f"the loss must be a scalar, the mean over samples, got {value}")
         if samples.divided and not (isinstance(loss, TaskLoss) and loss.loss.is_mean):
-            check_mean(loss, params, data, chunk, "`chunk` and `mesh` add up means over parts of the samples")
-        return Hessian(params=replicate(params, mesh), where=where, samples=samples, loss=loss)
+            check_mean(loss, params, samples, "chunks and devices add up means over parts of the samples")
+        return Hessian(params=replicate(params, samples.mesh), where=where, samples=placed(samples), loss=loss)

@@ -10,6 +10,7 @@ from jaxtyping import PyTree
 
 from .losses import TaskLoss
 from .precision import is_traced
+from .samples import Samples
 
 
 ROWS = 64
@@ -20,19 +21,19 @@ class NotAMeanError(ValueError):
     """A loss that is not a mean over samples was used where it has to be one."""
 
 
-def check_mean(loss: Callable, params: PyTree, data: PyTree, chunk: int | None, because: str) -> None:
+def check_mean(loss: Callable, params: PyTree, samples: Samples, because: str) -> None:
     """Raises unless the loss of some samples is the mean of the losses of two parts, weighted with their sizes.
 
     Of a [`plastax_diagnostics.task_loss`][] only the loss is checked, on the outputs of the model: a model that
     normalizes over the batch may be used in chunks. Traced values cannot be checked.
     """
+    data, size = samples.data, samples.size
     leaves = jax.tree.leaves(data)
-    size = leaves[0].shape[0]
     if size < 2 or any(map(is_traced, (*leaves, *jax.tree.leaves((loss, params))))):
         return
     # Evenly spread, the first and the last included. The sizes of the parts have no common divisor, so that the parts
     # hold equal shares of the weight of a mask only where all samples weigh the same.
-    rows = np.unique(np.linspace(0, size - 1, min(size, ROWS, max(chunk or ROWS, 8))).round().astype(int))
+    rows = np.unique(np.linspace(0, size - 1, min(size, ROWS, max(samples.chunk or ROWS, 8))).round().astype(int))
     count = len(rows)
     cut = next(cut for cut in range(max(count // 3, 1), 0, -1) if np.gcd(cut, count) == 1)
     some = jax.tree.map(lambda leaf: leaf[rows], data)
@@ -47,8 +48,8 @@ def check_mean(loss: Callable, params: PyTree, data: PyTree, chunk: int | None, 
             f"over {cut} and {count - cut} of them is {mean:.6g}. Divide a sum by the number of samples. With masks or "
             "weights, return jnp.mean(weights * losses) / c with one constant c (the mean weight of the whole data), "
             "not the weight of the batch. If samples depend on each other (BatchNorm in training mode, a dropout key "
-            "for the whole batch), use hessian with chunk=None and mesh=None, or separate the model from its loss "
-            "with `task_loss`: then each chunk is a batch of its own"
+            "for the whole batch), use `hessian` without a chunk or a mesh, or separate the model from its loss with "
+            "`task_loss`: then each chunk is a batch of its own"
         )
 
 

@@ -5,7 +5,6 @@ from typing import Any
 
 import equinox as eqx
 import jax
-from jax.sharding import Mesh
 from jaxtyping import PyTree
 
 from .applicable import check_forward_mode, check_outputs
@@ -14,7 +13,7 @@ from .function import as_function, check_model
 from .losses import LossLike, OutputLoss, TaskLoss, as_loss
 from .mean import check_mean
 from .precision import cast_floats, precision, working_dtype
-from .samples import as_samples, replicate
+from .samples import Samples, as_samples, placed, replicate
 
 
 REDUCTIONS = ("mean", "sum")
@@ -42,10 +41,13 @@ class ModelOperator(CurvatureOperator):
         return lambda selection: model(self.replaced(params, selection), inputs), selection
 
 
-def check_pair(data: PyTree) -> None:
-    """Raises unless data consists of inputs and targets."""
-    if not (isinstance(data, (tuple, list)) and len(data) == 2):
-        raise ValueError(f"`data` must be a pair (inputs, targets), got {type(data).__name__}")
+def as_pairs(data: Any) -> Samples:
+    """Samples of inputs and targets. Raises for data that is not a pair of them."""
+    pair = data.data if isinstance(data, Samples) else data
+    if not (isinstance(pair, (tuple, list)) and len(pair) == 2):
+        raise ValueError(f"`data` must be a pair (inputs, targets), got {type(pair).__name__}")
+    samples = as_samples(data)
+    return samples.of(tuple(pair))
 
 
 def model_operator(
@@ -55,22 +57,18 @@ def model_operator(
     params: PyTree,
     data: PyTree,
     *,
-    chunk: int | None,
     where: Callable | None,
     dtype: Any,
-    mesh: Mesh | None,
     reduction: str,
 ) -> Any:
     """Checks what the user has given and makes an operator of that kind."""
     if reduction not in REDUCTIONS:
         raise ValueError(f"`reduction` must be one of {REDUCTIONS}, got {reduction!r}")
     check_model(model)
-    check_pair(data)
     check_params(params, where)
-    dtype = working_dtype(params, dtype)
-    with precision(dtype, params, data):
-        params, data = cast_floats(params, dtype), cast_floats(tuple(data), dtype)
-        samples = as_samples(data, chunk, mesh)
+    samples, dtype = as_pairs(data), working_dtype(params, dtype)
+    with precision(dtype, params, samples):
+        params, samples = cast_floats(params, dtype), cast_floats(samples, dtype)
         model = cast_floats(as_function(model), dtype)
         output_loss: OutputLoss = cast_floats(as_loss(loss), dtype)
         outputs = jax.eval_shape(model, params, samples.first()[0])
@@ -78,11 +76,11 @@ def model_operator(
         check_forward_mode(model, params, samples.first()[0])
         output_loss.check(outputs, samples.data[1])
         if not output_loss.is_mean:
-            check_mean(TaskLoss(model, output_loss), params, data, chunk, "its curvature is taken sample by sample")
+            check_mean(TaskLoss(model, output_loss), params, samples, "its curvature is taken sample by sample")
         return kind(
-            params=replicate(params, mesh),
+            params=replicate(params, samples.mesh),
             where=where,
-            samples=samples,
+            samples=placed(samples),
             model=model,
             loss=output_loss,
             outputs=outputs.shape[1:],

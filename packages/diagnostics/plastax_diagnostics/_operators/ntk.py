@@ -6,7 +6,6 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh
 from jaxtyping import PyTree
 
 from .applicable import check_outputs
@@ -14,7 +13,7 @@ from .function import check_model
 from .losses import LossLike, MeanLoss, OutputsAlone, StoredRoots
 from .model import ModelOperator, model_operator
 from .precision import precision
-from .samples import as_samples
+from .samples import Samples, as_samples, placed
 
 
 class Gram(ModelOperator):
@@ -47,12 +46,10 @@ class Gram(ModelOperator):
 def ntk(
     model: Callable,
     params: PyTree,
-    inputs: PyTree,
+    inputs: PyTree | Samples,
     *,
-    chunk: int | None = None,
     where: Callable | None = None,
     dtype: Any = None,
-    mesh: Mesh | None = None,
     reduction: str = "mean",
 ) -> Gram:
     r"""The Gram matrix $J J^\top$ of the Jacobian of all outputs: the empirical neural tangent kernel.
@@ -73,46 +70,32 @@ def ntk(
     **Arguments:**
 
     - `model`, `params`: as in [`plastax_diagnostics.ggn`][].
-    - `inputs`: a pytree of arrays with a leading axis of samples.
-    - `chunk`, `where`, `dtype`, `mesh`: as in [`plastax_diagnostics.hessian`][].
+    - `inputs`: a pytree of arrays with a leading axis of samples, or [`plastax_diagnostics.Samples`][] of them.
+    - `where`, `dtype`: as in [`plastax_diagnostics.hessian`][].
     - `reduction`: `"mean"` divides by the number of samples, `"sum"` does not.
 
     **Returns:**
 
     An operator on arrays of the shape of the outputs.
     """
-    leaves = jax.tree.leaves(inputs)
-    if not leaves or jnp.ndim(leaves[0]) == 0:
-        raise ValueError("there is no data: `inputs` must be a pytree of arrays with a leading axis of samples")
+    samples = as_samples(inputs)
     check_model(model)
-    # The targets do not matter, but for their shape.
-    some = jax.eval_shape(model, params, inputs) if leaves[0].shape[0] else jnp.zeros((0, 1))
-    check_outputs(some)
-    targets = jnp.zeros((leaves[0].shape[0], *some.shape[1:]), bool)
-    return model_operator(
-        Gram,
-        model,
-        OutputsAlone(),
-        params,
-        (inputs, targets),
-        chunk=chunk,
-        where=where,
-        dtype=dtype,
-        mesh=mesh,
-        reduction=reduction,
-    )
+    outputs = jax.eval_shape(model, params, samples.data)
+    check_outputs(outputs)
+    # The targets do not matter, except for their shape.
+    targets = jnp.zeros(outputs.shape, jnp.int8)
+    pairs = samples.of((samples.data, targets))
+    return model_operator(Gram, model, OutputsAlone(), params, pairs, where=where, dtype=dtype, reduction=reduction)
 
 
 def loss_weighted_gram(
     model: Callable,
     loss: LossLike,
     params: PyTree,
-    data: PyTree,
+    data: PyTree | Samples,
     *,
-    chunk: int | None = None,
     where: Callable | None = None,
     dtype: Any = None,
-    mesh: Mesh | None = None,
     reduction: str = "mean",
 ) -> Gram:
     r"""$B^\top J J^\top B$, with $B B^\top$ the curvature of the loss with respect to the outputs.
@@ -137,17 +120,13 @@ def loss_weighted_gram(
 
     - `model`, `loss`, `params`, `data`, `reduction`: as in [`plastax_diagnostics.ggn`][]. A loss given as a function
         must be convex in the outputs; its root is computed once, here, which takes an eigendecomposition per sample.
-    - `chunk`, `where`, `dtype`, `mesh`: as in [`plastax_diagnostics.hessian`][].
+    - `where`, `dtype`: as in [`plastax_diagnostics.hessian`][].
 
     **Returns:**
 
     An operator on arrays of the shape of the outputs.
     """
-    return as_gram(
-        model_operator(
-            Gram, model, loss, params, data, chunk=chunk, where=where, dtype=dtype, mesh=mesh, reduction=reduction
-        )
-    )
+    return as_gram(model_operator(Gram, model, loss, params, data, where=where, dtype=dtype, reduction=reduction))
 
 
 def as_gram(operator: ModelOperator) -> Gram:
@@ -157,7 +136,7 @@ def as_gram(operator: ModelOperator) -> Gram:
         inputs, targets = samples.data
         with precision(operator.dtype, operator):
             roots = jnp.asarray(loss.roots(model_outputs(operator), targets), operator.dtype)
-            samples, loss = as_samples((inputs, roots), samples.chunk, samples.mesh), StoredRoots()
+            samples, loss = placed(samples.of((inputs, roots))), StoredRoots()
     return Gram(
         params=operator.params,
         where=operator.where,

@@ -11,14 +11,49 @@ from jaxtyping import PyTree
 
 
 class Samples(eqx.Module):
-    """A pytree whose leaves share a leading axis of samples, and how to walk along it.
+    """Data of many samples, and how much of it is used at a time. Curvature operators accept it in place of plain data.
 
-    With a mesh, every device walks along its own share of the samples, in chunks, and sums are added up at the end.
+    !!! example
+
+        ```python
+        import jax.numpy as jnp
+        import plastax_diagnostics as diagnostics
+
+        model = lambda params, inputs: inputs @ params
+        samples = diagnostics.Samples((jnp.ones((10, 3)), jnp.zeros(10, int)), chunk=4)
+        operator = diagnostics.ggn(model, "cross_entropy", jnp.zeros((3, 2)), samples)
+        ```
+
+    **Arguments:**
+
+    - `data`: a pytree of arrays that share a leading axis of samples.
+    - `chunk`: how many samples are used at a time (on each device). Memory is that of one chunk. The result is that of
+        all samples, whether or not `chunk` divides their number. `None` for all at once, which is faster.
+    - `mesh`: devices to spread the samples over, in equal parts. Parameters are copied to all of them.
     """
 
     data: PyTree
-    chunk: int | None = eqx.field(static=True)
-    mesh: Mesh | None = eqx.field(static=True)
+    chunk: int | None = eqx.field(static=True, default=None)
+    mesh: Mesh | None = eqx.field(static=True, default=None)
+
+    def __check_init__(self) -> None:
+        leaves = jax.tree_util.tree_leaves_with_path(self.data)
+        if not leaves:
+            raise ValueError("there is no data: `data` must be a pytree of arrays with a leading axis of samples")
+        sizes = {}
+        for path, leaf in leaves:
+            name = "data" + jax.tree_util.keystr(path)
+            if not hasattr(leaf, "shape") or leaf.ndim == 0:
+                raise ValueError(f"{name} must be an array with a leading axis of samples, got {leaf!r}")
+            sizes[name] = leaf.shape[0]
+        if len(set(sizes.values())) > 1:
+            raise ValueError(f"the leaves of `data` must have equally many samples, got {sizes}")
+        if 0 in sizes.values():
+            raise ValueError("the data is empty: the mean loss of zero samples has no curvature")
+        if self.chunk is not None and self.chunk < 1:
+            raise ValueError(
+                f"`chunk` must be a positive number of samples (or None for all at once), got {self.chunk}"
+            )
 
     @property
     def size(self) -> int:
@@ -34,9 +69,13 @@ class Samples(eqx.Module):
         size = self.size if self.chunk is None else min(self.chunk, self.size)
         return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((size, *leaf.shape[1:]), leaf.dtype), self.data)
 
+    def of(self, data: PyTree) -> "Samples":
+        """Other data, used in the same way."""
+        return Samples(data, self.chunk, self.mesh)
+
     def beside(self, extra: PyTree) -> "Samples":
-        """The same samples, each with a bit of `extra`: the function that walks gets `(data, extra)`."""
-        return Samples((self.data, extra), self.chunk, self.mesh)
+        """The same samples, each with its part of `extra`: functions of a chunk then get `(data, extra)`."""
+        return self.of((self.data, extra))
 
     def sum(self, function: Callable[..., PyTree], *shared: PyTree) -> PyTree:
         """The sum of `function(*shared, chunk)` over all chunks."""
@@ -63,7 +102,7 @@ class Samples(eqx.Module):
         assert self.mesh is not None
         arrays, rest = eqx.partition(shared, eqx.is_array)
         # Derivatives are taken inside `local` and the sums over devices are explicit. With replication checks on, JAX
-        # would add sums of its own to every derivative by a shared value.
+        # would add sums of its own to every derivative with respect to a shared value.
         in_specs = (PartitionSpec(), PartitionSpec(self.mesh.axis_names))
         return jax.shard_map(
             lambda arrays, data: local(eqx.combine(arrays, rest), data),
@@ -74,32 +113,22 @@ class Samples(eqx.Module):
         )(arrays, self.data)
 
 
-def as_samples(data: PyTree, chunk: int | None, mesh: Mesh | None) -> Samples:
-    """Checks that the data is a non-empty pytree of samples and puts it on the devices of the mesh, if there is one."""
-    leaves = jax.tree_util.tree_leaves_with_path(data)
-    if not leaves:
-        raise ValueError("there is no data: `data` must be a pytree of arrays with a leading axis of samples")
-    sizes = {}
-    for path, leaf in leaves:
-        name = "data" + jax.tree_util.keystr(path)
-        if not hasattr(leaf, "shape") or leaf.ndim == 0:
-            raise ValueError(f"{name} must be an array with a leading axis of samples, got {leaf!r}")
-        sizes[name] = leaf.shape[0]
-    if len(set(sizes.values())) > 1:
-        raise ValueError(f"the leaves of `data` must have equally many samples, got {sizes}")
-    size = next(iter(sizes.values()))
-    if size == 0:
-        raise ValueError("the data is empty: the mean loss of zero samples has no curvature")
-    if chunk is not None and chunk < 1:
-        raise ValueError(f"`chunk` must be a positive number of samples (or None for all at once), got {chunk}")
-    if mesh is not None:
-        if size % mesh.size:
-            raise ValueError(
-                f"{size} samples cannot be spread evenly over the {mesh.size} devices of the mesh: "
-                f"leave out {size % mesh.size} of them"
-            )
-        data = jax.device_put(data, NamedSharding(mesh, PartitionSpec(mesh.axis_names)))
-    return Samples(data, chunk, mesh)
+def as_samples(data: Any) -> Samples:
+    """Plain data as samples that are used all at once; samples as they are."""
+    return data if isinstance(data, Samples) else Samples(data)
+
+
+def placed(samples: Samples) -> Samples:
+    """The samples on the devices of their mesh, if they have one."""
+    mesh = samples.mesh
+    if mesh is None:
+        return samples
+    if samples.size % mesh.size:
+        raise ValueError(
+            f"{samples.size} samples cannot be spread evenly over the {mesh.size} devices of the mesh: "
+            f"leave out {samples.size % mesh.size} of them"
+        )
+    return samples.of(jax.device_put(samples.data, NamedSharding(mesh, PartitionSpec(mesh.axis_names))))
 
 
 def replicate(tree: PyTree, mesh: Mesh | None) -> PyTree:

@@ -80,18 +80,19 @@ def plot_progress(report: "PlasticityReport", axis: Any) -> None:
         axis.text(0.5, 0.5, "no residual to follow", ha="center", va="center", transform=axis.transAxes)
         axis.set_xticks([])
         return
+    budget = report.budget
     nodes, weights = np.asarray(report.residual.nodes), np.asarray(report.residual.weights)
-    steps = np.unique(np.round(np.geomspace(1, max(10 * report.steps, 10), 200)))
+    steps = np.unique(np.round(np.geomspace(1, max(10 * budget.steps, 10), 200)))
     with np.errstate(divide="ignore", over="ignore"):
-        logarithms = 2 * np.outer(steps, np.log(np.abs(1 - report.learning_rate * nodes)))
+        logarithms = 2 * np.outer(steps, np.log(np.abs(1 - budget.learning_rate * nodes)))
         left = np.exp(np.minimum(logarithms, 20.0)) @ weights
     predicted = report.residual.predicted
     axis.plot(steps, left, color=HESSIAN, label="predicted (quadratic model)")
     axis.axhline(report.goal, color="#2e7d32", linestyle="--", linewidth=1, label=f"goal: {report.goal:.2g}")
-    axis.axvline(report.steps, color=MARK, linestyle=":", linewidth=1, label=f"budget: {report.steps} steps")
+    axis.axvline(budget.steps, color=MARK, linestyle=":", linewidth=1, label=f"budget: {budget.steps} steps")
     if predicted.upper <= 10:
         ends = [[max(predicted.value - predicted.lower, 0)], [max(predicted.upper - predicted.value, 0)]]
-        axis.errorbar([report.steps], [predicted.value], yerr=ends, fmt="o", color=HESSIAN, capsize=4)
+        axis.errorbar([budget.steps], [predicted.value], yerr=ends, fmt="o", color=HESSIAN, capsize=4)
     axis.set(xscale="log", ylim=(0, 1.3), xlabel="gradient steps", ylabel="share of squared residual left")
     axis.set_yticks(np.linspace(0, 1, 6))
     axis.legend(fontsize=8, loc="upper right")

@@ -1,6 +1,6 @@
 """One call that says how much curvature a network has left and how fast it can learn what comes next."""
 
-import inspect
+import dataclasses
 import math
 import time
 from collections.abc import Callable
@@ -11,19 +11,19 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
 from jaxtyping import PRNGKeyArray, PyTree
 
-from .._collapse.budget import check_budget, fast_threshold
+from .._collapse.budget import StepBudget
 from .._collapse.condition import NecessaryCondition, necessary_condition
 from .._collapse.residual import confident_mistakes, refined_residual_measure, residual_of
 from .._operators.applicable import NotApplicableError
-from .._operators.function import apply_model, check_model
+from .._operators.function import ApplyModel, check_model
 from .._operators.hessian import hessian
 from .._operators.losses import LossLike, task_loss
-from .._operators.model import ModelOperator, check_pair, model_operator
+from .._operators.model import ModelOperator, as_pairs, model_operator
 from .._operators.ntk import Gram, as_gram
 from .._operators.precision import precision
+from .._operators.samples import Samples
 from .._programs.dense_layers import only_dense_layers
 from .._spectrum.result import Spectrum
 from .._spectrum.spectrum import check_key, spectrum
@@ -32,22 +32,26 @@ from .results import CurvatureSummary, PlasticityReport, ReportVerdict, Residual
 
 
 FIRST_ORDER = 64
-"""Where the order of the residual measure begins, unless the settings end it earlier."""
+"""Where the order of the residual measure begins, unless the effort ends it earlier."""
 
 
 @dataclass(frozen=True)
-class ReportSettings:
-    """How much work a report may be.
+class Effort:
+    r"""How much work a report may be, and the thresholds that it uses.
 
     **Arguments:**
 
     - `order`, `probes`: of the spectra.
     - `residual_order`: the highest order of the residual measure.
-    - `samples`: at most this many are used, drawn without replacement. A part of a task is easier than the whole, so
-        compare only reports with the same number.
+    - `samples`: the largest number of samples to use, drawn without replacement. A part of a task is easier than the
+        whole, so compare only reports with the same number.
     - `exact`: whether small spectra are computed exactly.
     - `dtype`: of the Gram matrix and the residual; `None` for that of the parameters. The Hessian is always in that of
         the parameters.
+    - `target`: the loss to be reached; by default a tenth of that of the quadratic model now. Under cross-entropy it
+        means $\frac12\|e\|^2$ of the quadratic model, averaged over samples, not the cross-entropy.
+    - `eps`: threshold of the epsilon-ranks; by default that of the step budget.
+    - `dormant_threshold`: see [`plastax_diagnostics.dormant_units`][].
     """
 
     order: int
@@ -56,12 +60,15 @@ class ReportSettings:
     samples: int
     exact: bool
     dtype: Any
+    target: float | None = None
+    eps: float | None = None
+    dormant_threshold: float = 0.025
 
 
-FULL = ReportSettings(order=90, probes=1, residual_order=128, samples=2000, exact=True, dtype=np.float64)
+FULL = Effort(order=90, probes=1, residual_order=128, samples=2000, exact=True, dtype=np.float64)
 """For a task switch: the paper's order and number of samples."""
 
-CHEAP = ReportSettings(order=20, probes=1, residual_order=16, samples=256, exact=False, dtype=None)
+CHEAP = Effort(order=20, probes=1, residual_order=16, samples=256, exact=False, dtype=None)
 """For use during training: 56 products with matrices of 256 samples."""
 
 
@@ -69,36 +76,29 @@ def plasticity_report(
     model: Callable,
     loss: LossLike,
     params: PyTree,
-    data: tuple[Any, Any],
+    data: tuple[Any, Any] | Samples,
+    budget: StepBudget,
     *,
-    learning_rate: float,
-    steps: int,
     key: PRNGKeyArray,
-    state: PyTree = None,
     features: Callable | None = None,
-    target: float | None = None,
-    contraction: float = 1e-3,
-    eps: float | None = None,
-    dormant_threshold: float = 0.025,
-    chunk: int | None = None,
-    mesh: Mesh | None = None,
-    settings: ReportSettings = FULL,
+    effort: Effort = FULL,
 ) -> PlasticityReport:
-    r"""Measures how much curvature a network has for a task that it is about to learn, and predicts how fast it learns.
+    """Measures how much curvature a network has for a task that it is about to learn, and predicts how fast it learns.
 
-    The verdict comes from the quadratic model of the loss at these parameters: a Lanczos run, started at the residual,
-    gives the share of the squared residual that plain gradient descent leaves after the steps. It is exact for a model
-    that is linear in its parameters, with squared error. Training changes the features and can be much faster, as it is
-    in narrow fresh networks; a collapsed network has no gradient to change them with. So compare a network with itself
-    at other times, or with a fresh one. The report also holds the spectra of the Hessian and of the loss-weighted Gram
-    matrix with their epsilon-ranks, the necessary condition of the collapse theory, and statistics of units and norms.
+    The verdict comes from the quadratic model of the loss at these parameters. A Lanczos run, started at the residual,
+    gives the fraction of the squared residual that remains after the steps of plain gradient descent. It is exact for a
+    model that is linear in its parameters, with squared error. Training changes the features and can be much faster, as
+    it is in narrow fresh networks; a collapsed network has no gradient to change them with. So compare a network with
+    itself at other times, or with a fresh one. The report also holds the spectra of the Hessian and of the
+    loss-weighted Gram matrix with their epsilon-ranks, the necessary condition of the collapse theory, and statistics
+    of units and norms.
 
     !!! example
 
         ```python
         import jax
         import jax.numpy as jnp
-        import plastax_diagnostics as diagnostics
+        from plastax_diagnostics import StepBudget, plasticity_report
 
         def features(params, inputs):
             return {"hidden": jax.nn.relu(inputs @ params["in"])}
@@ -109,57 +109,47 @@ def plasticity_report(
         keys = jax.random.split(jax.random.key(0), 3)
         params = {"in": jax.random.normal(keys[0], (5, 8)), "out": jax.random.normal(keys[1], (8, 3))}
         data = (jax.random.normal(keys[2], (20, 5)), jnp.arange(20) % 3)
-        report = diagnostics.plasticity_report(
-            model, "cross_entropy", params, data, learning_rate=0.1, steps=1000, features=features, key=keys[0]
-        )
+        budget = StepBudget(learning_rate=0.1, steps=1000)
+        report = plasticity_report(model, "cross_entropy", params, data, budget, features=features, key=keys[0])
         print(report)
         ```
 
     **Arguments:**
 
-    - `model`: a function `(params, inputs) -> outputs [samples, ..., outputs]`, or an Equinox model that is called as
-        `outputs, features, state = model(inputs, state, train=False)`.
-    - `loss`: `"cross_entropy"`, `"squared_error"`, or a function of (outputs, targets) that is a mean over samples. The
-        task loss alone, without L2. The verdict needs a loss that is convex in the outputs and curved wherever it has
-        a slope (not L1 or Huber), and a model with one array of outputs. Without these, the report has the reason in
-        `missing`, and the parts that need them are `None`.
-    - `params`: a pytree of arrays. For an Equinox model, its arrays (`equinox.filter(model, equinox.is_inexact_array)`)
-        or `None`.
-    - `data`: inputs and targets of the task to be learnt.
-    - `learning_rate`, `steps`: of plain gradient descent on the mean loss. With momentum $m$, give
-        $\eta/(1 - m)$; for a schedule, its mean over the steps. There is no such rate for Adam: see
-        docs/diagnostics.md for what to enter.
+    - `model`: a function `(params, inputs) -> outputs [samples, ..., outputs]`. For a network of plastax, use
+        [`plastax_diagnostics.apply_model`][].
+    - `loss`: `"cross_entropy"`, `"squared_error"`, or a function of (outputs, targets) that is a mean over samples. Use
+        the task loss alone, without L2. The verdict needs a loss that is convex in the outputs and curved wherever it
+        has a slope (not L1 or Huber), and a model with one array of outputs. Without these, the report has the reason
+        in `missing`, and the parts that need them are `None`.
+    - `params`: a pytree of arrays.
+    - `data`: inputs and targets of the task to be learned, or [`plastax_diagnostics.Samples`][] of them.
+    - `budget`: the learning rate and the number of steps of plain gradient descent on the mean loss.
     - `key`: for the probes and the choice of samples.
-    - `state`: of the Equinox model.
-    - `features`: a function `(params, inputs) -> pytree of [samples, ..., units]`, for unit statistics. An Equinox
-        model brings its own.
-    - `target`: the loss that is to be reached; by default a tenth of that of the quadratic model now. Under
-        cross-entropy it means $\frac12\|e\|^2$ of the quadratic model, averaged over samples, not the cross-entropy.
-    - `contraction`: the share of a component that may be left for its direction to count as fast.
-    - `eps`: threshold of the epsilon-ranks; by default [`plastax_diagnostics.fast_threshold`][] of the budget.
-    - `dormant_threshold`: see [`plastax_diagnostics.dormant_units`][].
-    - `chunk`, `mesh`: samples at a time, and devices to spread them over: see [`plastax_diagnostics.hessian`][].
-    - `settings`: [`plastax_diagnostics.FULL`][], [`plastax_diagnostics.CHEAP`][] or others.
+    - `features`: a function `(params, inputs) -> pytree of [samples, ..., units]`, for unit statistics. By default
+        the features of a model from [`plastax_diagnostics.apply_model`][].
+    - `effort`: [`plastax_diagnostics.FULL`][], [`plastax_diagnostics.CHEAP`][], or one of them with fields replaced by
+        `dataclasses.replace`.
 
     **Returns:**
 
     A [`plastax_diagnostics.PlasticityReport`][].
     """
     begin = time.perf_counter()
-    check_budget(learning_rate, steps, contraction)
     check_key(key)
-    check_pair(data)
-    model, params, features = _as_functions(model, params, state, features)
-    given = jax.tree.leaves(data)[0].shape[0] if jax.tree.leaves(data) else 0
+    check_model(model)
+    if features is None and isinstance(model, ApplyModel):
+        features = model.features
+    samples = as_pairs(data)
+    given = samples.size
     keys = jax.random.split(key, 3)
-    data = _draw(data, given, settings.samples, keys[0])
-    budget = _Budget(float(learning_rate), int(steps), float(contraction))
-    eps = float(fast_threshold(learning_rate, steps, contraction) if eps is None else eps)
+    samples = _draw(samples, effort.samples, keys[0])
+    eps = budget.threshold if effort.eps is None else float(effort.eps)
 
     def spectrum_of(operator, key):
-        return spectrum(operator, key, order=settings.order, probes=settings.probes, exact=settings.exact)
+        return spectrum(operator, key, order=effort.order, probes=effort.probes, exact=effort.exact)
 
-    curved = hessian(task_loss(model, loss), params, data, chunk=chunk, mesh=mesh)
+    curved = hessian(task_loss(model, loss), params, samples)
     value, gradient = _value_and_gradient(curved)
     if not np.isfinite(float(value)):
         raise ValueError(f"the loss is {float(value)}: a network that has diverged has no curvature to report")
@@ -168,22 +158,11 @@ def plasticity_report(
 
     missing, weighted, gram_found, linear = "", None, None, None
     try:
-        operator = model_operator(
-            Gram,
-            model,
-            loss,
-            params,
-            data,
-            chunk=chunk,
-            where=None,
-            dtype=settings.dtype,
-            mesh=mesh,
-            reduction="mean",
-        )
+        operator = model_operator(Gram, model, loss, params, samples, where=None, dtype=effort.dtype, reduction="mean")
         weighted = as_gram(operator)
         gram_found = spectrum_of(weighted, keys[2])
         cost += _gram_cost(gram_found, weighted)
-        linear = _linear_regime(operator, weighted, gram_found, budget, target, _name(loss), settings.residual_order)
+        linear = _linear_regime(operator, weighted, gram_found, budget, _name(loss), effort)
         cost += 2 * _restarts(len(linear.residual.nodes), FIRST_ORDER)
     except NotApplicableError as error:
         missing = str(error)
@@ -196,28 +175,20 @@ def plasticity_report(
         loss_value=float(value),
         samples=used,
         parameters=curved.in_size(),
-        learning_rate=budget.learning_rate,
-        steps=budget.steps,
-        contraction=budget.contraction,
+        budget=budget,
         eps=eps,
         goal=1.0 if linear is None else linear.goal,
         hessian=_curvature(found, eps),
         gram=None if gram_found is None else _curvature(gram_found, eps),
         residual=None if linear is None else linear.residual,
         condition=None if linear is None else linear.condition,
-        layers=() if features is None else layer_summaries(features, params, data[0], dormant_threshold),
+        layers=() if features is None else layer_summaries(features, params, samples.data[0], effort.dormant_threshold),
         norms=norm_summaries(params, gradient),
         cost_in_gradients=cost * used / given,
         seconds=time.perf_counter() - begin,
         samples_given=given,
         missing=missing,
     )
-
-
-class _Budget(NamedTuple):
-    learning_rate: float
-    steps: int
-    contraction: float
 
 
 class _LinearRegime(NamedTuple):
@@ -232,25 +203,22 @@ def _linear_regime(
     operator: ModelOperator,
     weighted: Gram,
     found: Spectrum,
-    budget: _Budget,
-    target: float | None,
+    budget: StepBudget,
     name: str,
-    max_order: int,
+    effort: Effort,
 ) -> _LinearRegime:
     """How the residual lies in the spectrum. Raises `NotApplicableError` where there is no residual to follow."""
     residual = residual_of(operator)
-    measure = refined_residual_measure(
-        weighted, residual, **budget._asdict(), order=min(FIRST_ORDER, max_order), max_order=max_order
-    )
-    target = 0.1 * measure.loss if target is None else target
+    highest = effort.residual_order
+    measure = refined_residual_measure(weighted, residual, budget, order=min(FIRST_ORDER, highest), max_order=highest)
+    target = 0.1 * measure.loss if effort.target is None else effort.target
     goal = float(min(target / measure.loss, 1.0) if measure.loss > 0 else 1.0)
+    # With this contraction the condition asks for half of the residual to be fast; with a small one, for nothing.
+    contraction = min(math.sqrt(2 * goal), 0.99) if goal > 0 else budget.contraction
     condition = necessary_condition(
         measure,
+        dataclasses.replace(budget, contraction=contraction),
         target=target,
-        learning_rate=budget.learning_rate,
-        steps=budget.steps,
-        # With this contraction the condition asks for half of the residual to be fast; with a small one, for nothing.
-        contraction=min(math.sqrt(2 * goal), 0.99) if goal > 0 else budget.contraction,
         loss=name,
         largest_eigenvalue=found.extremes.largest,
     )
@@ -259,8 +227,8 @@ def _linear_regime(
         norm_squared=measure.norm_squared,
         largest_sample=float(by_sample.max()),
         confident_mistakes=confident_mistakes(operator, residual),
-        fast_fraction=measure.fast_fraction(*budget),
-        predicted=measure.predicted_residual(budget.learning_rate, budget.steps),
+        fast_fraction=measure.fast_fraction(budget),
+        predicted=measure.predicted_residual(budget),
         nodes=tuple(measure.nodes.tolist()),
         weights=tuple(measure.weights.tolist()),
     )
@@ -275,7 +243,7 @@ def _name(loss: LossLike) -> str:
 
 
 def _judge(
-    linear: _LinearRegime | None, missing: str, budget: _Budget, used: int, given: int
+    linear: _LinearRegime | None, missing: str, budget: StepBudget, used: int, given: int
 ) -> tuple[ReportVerdict, str]:
     """The verdict in a word and in short sentences."""
     if linear is None:
@@ -303,36 +271,14 @@ def _judge(
         )
     if predicted.lower > goal:
         return "too slow", f"Too slow, unless training changes the features. {text}"
-    return "unresolved", f"Not resolved: raise residual_order in the settings. {text}"
+    return "unresolved", f"Not resolved: raise `residual_order` of the effort. {text}"
 
 
-def _as_functions(model: Any, params: PyTree, state: PyTree, features: Callable | None) -> tuple[Any, PyTree, Any]:
-    """The outputs and the features of any kind of model, as functions of parameters and inputs."""
-    if not (isinstance(model, eqx.Module) and "train" in inspect.signature(type(model).__call__).parameters):
-        check_model(model)
-        if params is None:
-            raise ValueError("params may be None only for an Equinox model that is called with `train=`")
-        return model, params, features
-    arrays, static = eqx.partition(model, eqx.is_inexact_array)
-    params = arrays if params is None else params
-    return apply_model(static, state), params, ModelFeatures(static, state) if features is None else features
-
-
-class ModelFeatures(eqx.Module):
-    """The features of an Equinox model as a function of its parameters. A pytree, so that it compiles once."""
-
-    static: PyTree
-    state: PyTree
-
-    def __call__(self, params: PyTree, inputs: Any) -> PyTree:
-        return eqx.combine(params, self.static)(inputs, self.state, train=False)[1]
-
-
-def _draw(data, given, wanted, key):
-    if given <= wanted:
-        return data
-    chosen = jax.random.choice(key, given, (wanted,), replace=False)
-    return jax.tree.map(lambda leaf: jnp.asarray(leaf)[chosen], data)
+def _draw(samples: Samples, most: int, key: PRNGKeyArray) -> Samples:
+    if samples.size <= most:
+        return samples
+    chosen = jax.random.choice(key, samples.size, (most,), replace=False)
+    return samples.of(jax.tree.map(lambda leaf: jnp.asarray(leaf)[chosen], samples.data))
 
 
 @eqx.filter_jit

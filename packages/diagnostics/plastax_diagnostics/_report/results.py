@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from types import NoneType, UnionType
 from typing import Any, Literal
 
+from .._collapse.budget import StepBudget
 from .._collapse.condition import NecessaryCondition
 from .._collapse.residual import Bracket
 from .._spectrum.estimate import Estimate
@@ -123,7 +124,7 @@ class PlasticityReport:
     - `verdict`, `sentence`: the answer, in a word and in a sentence. It is about learning with features as they are.
     - `loss`, `loss_value`: the loss and its mean over the samples.
     - `samples`, `parameters`: how many of each were used.
-    - `learning_rate`, `steps`, `contraction`: the budget.
+    - `budget`: the learning rate and the number of steps. In JSON, its three numbers stand beside the other fields.
     - `eps`: the threshold of the epsilon-ranks.
     - `goal`: the share of the squared residual that may be left at the end.
     - `hessian`, `gram`: spectra of the Hessian and of the loss-weighted Gram matrix of the mean loss; `gram` is `None`
@@ -146,9 +147,7 @@ class PlasticityReport:
     loss_value: float
     samples: int
     parameters: int
-    learning_rate: float
-    steps: int
-    contraction: float
+    budget: StepBudget
     eps: float
     goal: float
     hessian: CurvatureSummary
@@ -188,12 +187,16 @@ class PlasticityReport:
 
     def to_json(self, indent: int | None = None) -> str:
         """The whole report as standard JSON. Infinite numbers are written as strings."""
-        return json.dumps(_plain(dataclasses.asdict(self)), indent=indent, allow_nan=False)
+        fields = dataclasses.asdict(self)
+        budget = fields.pop("budget")
+        return json.dumps(_plain(fields | budget), indent=indent, allow_nan=False)
 
     @staticmethod
     def from_json(text: str) -> "PlasticityReport":
         """The report that [`to_json`][] has written."""
-        return _build(PlasticityReport, json.loads(text))
+        fields = json.loads(text)
+        fields["budget"] = {field.name: fields.pop(field.name) for field in dataclasses.fields(StepBudget)}
+        return _build(PlasticityReport, fields)
 
     def plot(self, axes: Any = None) -> Any:
         """Draws spectra, ranks and the predicted progress.

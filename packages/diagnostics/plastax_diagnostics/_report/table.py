@@ -47,11 +47,12 @@ def _wrapped(text: str) -> list[str]:
 
 
 def _setting(report: "PlasticityReport") -> list[str]:
+    budget = report.budget
     of = f" of {report.samples_given}" if report.samples_given > report.samples else ""
     return [
         f"  {report.loss} {report.loss_value:.4g} over {report.samples}{of} samples, {report.parameters} parameters",
-        f"  budget: {report.steps} steps of gradient descent with learning rate {report.learning_rate:g}",
-        f"  eps = {report.eps:.4g}: along larger eigenvalues, at most {report.contraction:g} is left after these steps",
+        f"  budget: {budget.steps} steps of gradient descent with learning rate {budget.learning_rate:g}",
+        f"  eps = {report.eps:.4g}: along larger eigenvalues, at most {budget.contraction:g} is left after these steps",
         f"  cost: {report.cost_in_gradients:.3g} gradients for the curvature (counted), {report.seconds:.1f} s in all",
     ]
 
@@ -84,11 +85,11 @@ def _curvature(name: str, summary: "CurvatureSummary") -> str:
 
 
 def _residual(report: "PlasticityReport") -> list[str]:
-    residual = report.residual
+    residual, budget = report.residual, report.budget
     assert residual is not None
     return [
-        f"  residual: fast fraction {residual.fast_fraction} (at most {report.contraction:g} of it is left in the end)",
-        f"  left after {report.steps} steps: {left_over(residual.predicted)}",
+        f"  residual: fast fraction {residual.fast_fraction} (at most {budget.contraction:g} of it is left in the end)",
+        f"  left after {budget.steps} steps: {left_over(residual.predicted)}",
         f"  squared norm {residual.norm_squared:.4g}, of which one sample has {residual.largest_sample:.4g} "
         f"and confident mistakes have {residual.confident_mistakes:.0%}",
     ]
