@@ -1,4 +1,4 @@
-"""The kernel of a gated linear network tends to a closed form that ignores the order of the inputs, as the width grows.
+"""The kernel of a gated linear network converges to a closed form that is invariant to permutations of the inputs.
 
 For each width, the tangent kernel of a linearized ReLU network is computed on a few inputs and on the same inputs with
 their coordinates permuted, and both are compared with the infinite-width kernel. The distances fall like one over the

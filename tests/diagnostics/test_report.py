@@ -112,7 +112,7 @@ def test_the_table_says_what_matters(healthy, collapsed):
     assert max(map(len, str(collapsed).splitlines())) <= 105
     assert "94%" in str(collapsed)
     # Every column that is not a plain word is explained.
-    for part in ("always on: positive on all samples", "99 % of the variance", "how many eigenvalues exceed eps"):
+    for part in ("always on: positive on all samples", "99 % of the variance", "the number of eigenvalues above eps"):
         assert part in " ".join(text.split())
     # Under cross-entropy nothing is said about what the loss itself can reach.
     assert "cannot be reached" not in str(collapsed)

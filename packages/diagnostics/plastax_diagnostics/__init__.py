@@ -1,4 +1,4 @@
-"""How much curvature a network has left, and whether it can still learn."""
+"""Curvature, spectra and feature statistics: how much curvature a network has left, and whether it can still learn."""
 
 from ._collapse.bounds import (
     CurvatureResidualBound as CurvatureResidualBound,

@@ -45,8 +45,8 @@ class KFACFactors:
 
     **Arguments:**
 
-    - `inputs`: mean outer product of what goes into the layer; the last row and column belong to the bias.
-    - `gradients`: mean outer product, summed over outputs, of what flows back to its pre-activation.
+    - `inputs`: mean outer product of the inputs of the layer; the last row and column belong to the bias.
+    - `gradients`: mean outer product, summed over outputs, of the gradients at its pre-activation.
     """
 
     inputs: Float[np.ndarray, "in in"]
@@ -77,7 +77,7 @@ class KFACFactors:
 
 @dataclass(frozen=True)
 class KFACLayer:
-    """What a layer's curvature is made of: its block is the mean over samples of a_n a_n^T (x) sum_o g_no g_no^T.
+    """The factors of a layer's curvature: its block is the mean over samples of a_n a_n^T (x) sum_o g_no g_no^T.
 
     **Arguments:**
 
@@ -98,8 +98,8 @@ class KFACLayer:
     def error(self, chunk: int = 64) -> KFACError:
         """Exact error of the approximation.
 
-        The difference of block and approximation is the mean over samples of the product of two *centred* outer
-        products, so its squared norm is a sum over pairs of samples of products of inner products. The centring takes
+        The difference of block and approximation is the mean over samples of the product of two *centered* outer
+        products, so its squared norm is a sum over pairs of samples of products of inner products. The centering takes
         the means over one sample of each pair, and those follow from the factors.
 
         **Arguments:**
@@ -117,10 +117,10 @@ class KFACLayer:
             pairs_a = (a[rows] @ a[columns].T) ** 2
             products = g[rows].reshape(-1, width) @ g[columns].reshape(-1, width).T
             pairs_g = np.square(products).reshape(pairs_a.shape[0], outputs, -1, outputs).sum(axis=(1, 3))
-            centred_a = pairs_a - mean_a[rows, None] - mean_a[columns] + mean_a.mean()
-            centred_g = pairs_g - mean_g[rows, None] - mean_g[columns] + mean_g.mean()
+            centered_a = pairs_a - mean_a[rows, None] - mean_a[columns] + mean_a.mean()
+            centered_g = pairs_g - mean_g[rows, None] - mean_g[columns] + mean_g.mean()
             times = np.where(np.arange(pairs_a.shape[1]) < pairs_a.shape[0], 1.0, 2.0)
-            difference += float(np.sum(centred_a * centred_g * times))
+            difference += float(np.sum(centered_a * centered_g * times))
             block += float(np.sum(pairs_a * pairs_g * times))
         absolute, block_norm = np.sqrt(max(difference, 0.0)) / samples, np.sqrt(block) / samples
         kfac_norm = np.linalg.norm(self.factors.inputs) * np.linalg.norm(self.factors.gradients)
@@ -148,7 +148,7 @@ def kfac_layers(
     *,
     dtype: Any = None,
 ) -> dict[str, KFACLayer]:
-    r"""What each dense layer's block of the Gauss-Newton matrix of the mean loss is made of.
+    r"""The factors of each dense layer's block of the Gauss-Newton matrix of the mean loss.
 
     For a layer with inputs $a_n$ the block is $\frac1N \sum_n a_n a_n^\top \otimes \sum_o g_{no} g_{no}^\top$, where
     $g_{no}$ are the columns of the layer's Jacobian times a square root of the curvature of the loss. These are *not*
@@ -157,7 +157,7 @@ def kfac_layers(
     **Arguments:**
 
     - `model`: a function `(params, inputs) -> outputs [samples, outputs]`. Dense layers are found in its program, so
-        any framework will do; convolutions, shared kernels and loops over layers give an error. Normalisation
+        any framework works; convolutions, shared kernels and loops over layers give an error. Normalization
         layers must be in evaluation mode.
     - `loss`: `"cross_entropy"`, `"squared_error"` (half the squared distance), or a function of (outputs, targets) that
         is a mean over samples and convex in the outputs.
@@ -179,7 +179,7 @@ def kfac_layers(
             check_mean(objective, params, as_samples((inputs, targets)), "KFAC averages over samples")
         outputs = model(params, inputs)
         if not bool(jnp.all(jnp.isfinite(outputs))):
-            raise ValueError("the network's outputs are not all finite: there is no curvature to factorise")
+            raise ValueError("the network's outputs are not all finite: there is no curvature to factorize")
         layers = {}
         for name, layer in dense_layers(model, params, inputs).items():
             gradients = _times_root(output_loss, outputs, targets, layer.jacobian)

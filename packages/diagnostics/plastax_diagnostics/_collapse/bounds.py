@@ -1,4 +1,4 @@
-"""How large the Hessian's residual term can be on the next task, and how much L2 keeps its positive curvature."""
+"""How large the curvature residual can be on the next task, and how much L2 keeps the positive curvature."""
 
 import math
 from collections.abc import Sequence
@@ -21,14 +21,14 @@ from .._operators.losses import CrossEntropy, LossLike, SquaredError, as_loss
 
 @dataclass(frozen=True)
 class CurvatureResidualBound:
-    r"""The bound $\|R\| \le \sqrt{O}\,\Gamma\,(g + d)$ on the residual term of the next task's Hessian.
+    r"""The bound $\|R\| \le \sqrt{O}\,\Gamma\,(g + d)$ on the curvature residual of the next task.
 
     **Arguments:**
 
     - `outputs`: $O$, the number of outputs.
     - `curvature`: $\Gamma$, see [`plastax_diagnostics.output_curvature`][].
-    - `gradient`: $g$, the largest norm of the loss's gradient by the outputs, over the old task.
-    - `shift`: $d$, by how much that gradient can change between the tasks, see [`plastax_diagnostics.task_shift`][].
+    - `gradient`: $g$, the largest norm of the gradient of the loss with respect to the outputs, over the old task.
+    - `shift`: $d$, how much that gradient can change between the tasks, see [`plastax_diagnostics.task_shift`][].
     """
 
     outputs: int
@@ -53,9 +53,9 @@ def curvature_residual_bound(
     key: PRNGKeyArray,
     iterations: int = 50,
 ) -> CurvatureResidualBound:
-    r"""The ingredients of the bound on the residual term of the Hessian at the start of the next task.
+    r"""The parts of the bound on the curvature residual (Hessian minus GGN) at the start of the next task.
 
-    The theorem takes $\Gamma$ over a whole ball of inputs, which nobody can compute. Here it is taken over the inputs
+    The theorem takes $\Gamma$ over a whole ball of inputs, which cannot be computed. Here it is taken over the inputs
     of both tasks, which is what the proof needs for these samples.
 
     **Arguments:**
@@ -63,7 +63,7 @@ def curvature_residual_bound(
     - `model`, `params`: as in [`plastax_diagnostics.ggn`][].
     - `loss`: `"cross_entropy"` or `"squared_error"`.
     - `data`, `next_data`: inputs and targets of both tasks, equally many samples.
-    - `lipschitz`: how much the outputs can change for a change in the inputs, for instance from
+    - `lipschitz`: the Lipschitz constant of the network, for example from
         [`plastax_diagnostics.lipschitz_bound`][].
     - `key`: for the starts of the power iterations.
     - `iterations`: of each of them.
@@ -96,9 +96,10 @@ def output_curvature(
     key: PRNGKeyArray,
     iterations: int = 50,
 ) -> Float[Array, ""]:
-    r"""$\Gamma$: the largest spectral norm of the Hessian of any output by the parameters, over the given inputs.
+    r"""$\Gamma$: the largest spectral norm of the Hessian of any output with respect to the parameters.
 
-    By power iteration, one sample and one output after the other. It comes from below, and closer with more iterations.
+    The maximum is over the given inputs, by power iteration for one sample and one output after the other. The result
+    is a lower bound that gets tighter with more iterations.
 
     **Arguments:**
 
@@ -142,7 +143,7 @@ def output_curvature(
 
 
 def gradient_lipschitz(loss: LossLike) -> float:
-    """How much the loss's gradient by the outputs can change for a change in the outputs.
+    """The Lipschitz constant of the gradient of a loss with respect to the outputs.
 
     **Arguments:**
 
@@ -176,7 +177,7 @@ def lipschitz_bound(kernels: Sequence[ArrayLike]) -> float:
 
 
 def task_shift(data: tuple[ArrayLike, ArrayLike], next_data: tuple[ArrayLike, ArrayLike], *, lipschitz: float) -> float:
-    r"""How far two tasks are apart for the loss's gradient: an infinity-Wasserstein distance over (input, target).
+    r"""The distance of two tasks for the gradient of the loss: an infinity-Wasserstein distance over (input, target).
 
     The samples of both tasks are matched one to one so that the *largest* cost of a pair is as small as possible. The
     cost of a pair is $L\,\|x - x'\| + \|y - y'\|$: the gradient (outputs minus target, or probabilities minus target)
@@ -185,7 +186,7 @@ def task_shift(data: tuple[ArrayLike, ArrayLike], next_data: tuple[ArrayLike, Ar
     **Arguments:**
 
     - `data`, `next_data`: inputs and targets of both tasks, equally many; targets as vectors (one-hot classes).
-    - `lipschitz`: $L$, the Lipschitz constant of the network times that of the loss's gradient.
+    - `lipschitz`: $L$, the Lipschitz constant of the network times that of the gradient of the loss.
 
     **Returns:**
 
@@ -204,13 +205,13 @@ def l2_strength(ggn_eigenvalues: ArrayLike, curvature_residual_norm: float, *, c
     r"""The weight decay above which every positive eigenvalue of the Gauss-Newton matrix stays positive in the Hessian.
 
     By Weyl's inequality each eigenvalue of the Hessian is at least that of the Gauss-Newton matrix minus the norm of
-    the residual term, so a weight decay above $\|R\| - \lambda^+_{\min}$ is enough. The claim is about the number of
-    *positive* eigenvalues; the plain rank is full with any weight decay.
+    the curvature residual, so a weight decay above $\|R\| - \lambda^+_{\min}$ is enough. The claim is about the number
+    of *positive* eigenvalues; the plain rank is full with any weight decay.
 
     **Arguments:**
 
     - `ggn_eigenvalues`: all of them.
-    - `curvature_residual_norm`: spectral norm of the residual term (or a bound on it).
+    - `curvature_residual_norm`: spectral norm of the curvature residual (or a bound on it).
     - `cut`: eigenvalues above it are the positive ones; by default rounding relative to the largest.
 
     **Returns:**

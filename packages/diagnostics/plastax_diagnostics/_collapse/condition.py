@@ -1,4 +1,4 @@
-"""Whether a task can be learnt within its step budget: the necessary condition of the collapse theory."""
+"""Whether a task can be learned within its step budget: the necessary condition of the collapse theory."""
 
 import math
 from dataclasses import dataclass
@@ -13,19 +13,19 @@ Verdict = Literal["impossible", "not ruled out", "unresolved", "not applicable"]
 
 @dataclass(frozen=True)
 class NecessaryCondition:
-    r"""What the fast fraction of a residual says about reaching a target.
+    r"""Whether the fast fraction of a residual is large enough to reach a target.
 
     **Arguments:**
 
     - `verdict`: `"impossible"` when the quadratic model of the loss cannot reach the target (for squared error and
-        features as they are, that is the loss itself), `"not ruled out"` when the necessary condition holds (it is not
+        fixed features, that is the loss itself), `"not ruled out"` when the necessary condition holds (it is not
         sufficient), `"unresolved"` when the bracket of the fast fraction contains the required one,
         `"not applicable"` when the step size breaks the assumption $\eta\lambda_{\max} \le 1$ of the theory (steps
         are stable up to 2).
-    - `fast_fraction`: the share of the squared residual in fast directions.
-    - `required`: the least share with which the target can be reached.
-    - `contraction`, `threshold`: a direction is fast when no more than that share of it is left at the end, which is so
-        from that eigenvalue on.
+    - `fast_fraction`: the fraction of the squared residual in fast directions.
+    - `required`: the smallest fraction with which the target can be reached.
+    - `contraction`, `threshold`: a direction is fast when at most that fraction of its component remains at the end,
+        which holds from that eigenvalue on.
     - `step_size`: $\eta\lambda_{\max}$.
     - `sentence`: the verdict in words.
     """
@@ -45,9 +45,9 @@ class NecessaryCondition:
 def required_fraction(
     residual_norm_squared: float, target: float, contraction: float, loss_scale: float = 1.0
 ) -> float:
-    r"""The least fast fraction with which a loss of $\frac{c}{2}\|r\|^2$ can reach a target.
+    r"""The smallest fast fraction with which a loss of $\frac{c}{2}\|r\|^2$ can reach a target.
 
-    Slow directions keep more than $\gamma$ of their residual, so the loss in the end is at least $\gamma^2$ times that
+    Slow directions keep more than $\gamma$ of their residual, so the final loss is at least $\gamma^2$ times that
     of the slow part: success needs a fast fraction of at least $1 - 2s/(c\,\gamma^2\|r_0\|^2)$.
 
     **Arguments:**
@@ -59,7 +59,7 @@ def required_fraction(
 
     **Returns:**
 
-    A share between 0 (no condition at all) and 1.
+    A fraction between 0 (no condition at all) and 1.
     """
     if not (target >= 0 and math.isfinite(target)):
         raise ValueError(f"target must be a loss of at least 0, got {target}")
@@ -76,9 +76,9 @@ def necessary_condition(
     loss: str = "squared_error",
     largest_eigenvalue: float | None = None,
 ) -> NecessaryCondition:
-    r"""Checks whether enough of a residual lies in fast directions for a target to be reached in time.
+    r"""Checks whether enough of a residual lies in fast directions to reach a target within the step budget.
 
-    It speaks about plain gradient descent on a model that is linear in its parameters near where it stands, with
+    It applies to plain gradient descent on the model linearized at the current parameters, with
     $\eta\lambda_{\max} \le 1$. For squared error the target bounds the loss itself. For cross-entropy (and any other
     loss) it bounds $\frac12\|e_K\|^2$ of the quadratic model of the loss at the initial outputs, not the
     cross-entropy.
@@ -103,8 +103,9 @@ def necessary_condition(
     - `budget`: the steps on the task. The smaller its contraction, the fewer directions are fast, but the weaker is
         the bound: with the default of 1e-3 the condition is informative only for targets far below the initial loss.
     - `target`: the loss to be reached, a sum or a mean over samples, like the Gram matrix (`reduction`).
-    - `loss`: `"squared_error"`, or the name of another loss, for the words of the verdict.
-    - `largest_eigenvalue`: of the Gram matrix, if it is known; else the largest one that the residual has a part in.
+    - `loss`: `"squared_error"`, or the name of another loss, for the wording of the verdict.
+    - `largest_eigenvalue`: of the Gram matrix, if it is known. By default the largest eigenvalue with a nonzero
+        residual component.
 
     **Returns:**
 
@@ -120,8 +121,8 @@ def necessary_condition(
         f"and at least {required:.4g} is needed"
     )
     if required == 0:
-        shares = f"any share is enough for a target of {target:.3g}"
-    impossible = f"with the features as they are, a loss of {target:.3g} cannot be reached"
+        shares = f"any fraction is enough for a target of {target:.3g}"
+    impossible = f"with fixed features, a loss of {target:.3g} cannot be reached"
     if loss != "squared_error":
         impossible = f"the quadratic model of {loss} does not reach its goal. Training on the loss itself may"
     sentence = {

@@ -8,15 +8,15 @@ from jaxtyping import Array, Float
 def gated_linear_kernel(
     inputs: Float[Array, "samples dimension"], others: Float[Array, "others dimension"] | None = None
 ) -> Float[Array, "samples others"]:
-    r"""What the tangent kernel of a gated linear network becomes as its width grows without limit.
+    r"""The tangent kernel of a gated linear network in the limit of infinite width.
 
     With standard normal weights, the factor $1/\sqrt{M}$ in front of the output and gates frozen at the initial first
     layer, the kernel between outputs $o$ and $o'$ tends to
 
     $$\langle x, x'\rangle \frac{\pi - \angle(x, x')}{2\pi}\, \delta_{oo'}.$$
 
-    It depends on inner products alone, so it does not change when all inputs are permuted (or rotated) together: to an
-    infinitely wide network every permuted task looks alike.
+    It depends only on inner products, so it does not change when all inputs are permuted (or rotated) together: for an
+    infinitely wide network, all permuted tasks have the same kernel.
 
     !!! example
 

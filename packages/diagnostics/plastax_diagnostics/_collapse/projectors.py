@@ -10,10 +10,10 @@ from .budget import StepBudget
 def fast_slow_projectors(
     gram_matrix: ArrayLike, budget: StepBudget
 ) -> tuple[Float[np.ndarray, "side side"], Float[np.ndarray, "side side"]]:
-    r"""Orthogonal projectors onto the directions that are learnt in time, and onto the others.
+    r"""Orthogonal projectors onto the directions that converge within the step budget, and onto the others.
 
-    A direction is fast when $|1 - \eta\lambda|^K \le \gamma$. For large problems the fast share of *one* residual comes
-    from [`plastax_diagnostics.residual_measure`][] without any matrix.
+    A direction is fast when $|1 - \eta\lambda|^K \le \gamma$. For large problems,
+    [`plastax_diagnostics.residual_measure`][] gives the fast fraction of *one* residual without any matrix.
 
     !!! example
 
@@ -40,7 +40,7 @@ def fast_slow_projectors(
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or matrix.shape[0] == 0:
         raise ValueError(f"gram_matrix must be square and not empty, got shape {matrix.shape}")
     if not np.all(np.isfinite(matrix)):
-        raise ValueError("gram_matrix holds NaN or infinity: look at the network's outputs and gradients")
+        raise ValueError("gram_matrix holds NaN or infinity: check the outputs and gradients of the network")
     asymmetry, scale = np.max(np.abs(matrix - matrix.T)), np.max(np.abs(matrix))
     if asymmetry > 1e-4 * scale:
         raise ValueError(f"gram_matrix must be symmetric, but differs from its transpose by {asymmetry:.3g}")

@@ -1,4 +1,4 @@
-"""How a residual lies in the spectrum of a Gram matrix, and what gradient descent will make of it."""
+"""How a residual is distributed over the spectrum of a Gram matrix, and how fast gradient descent reduces it."""
 
 import math
 from collections.abc import Callable
@@ -23,10 +23,10 @@ from .budget import StepBudget
 
 @dataclass(frozen=True)
 class Bracket:
-    """A number that lies between two others, up to rounding, with a best guess.
+    """A number between two bounds, up to rounding, with a best guess.
 
-    The bounds hold for the quadratic model on the samples that were used. They do not cover other samples: a residual
-    on part of a task shrinks faster than on the whole task.
+    The bounds hold for the quadratic model on the samples that were used, not for other samples: a residual on part of
+    a task shrinks faster than on the whole task.
     """
 
     value: float
@@ -35,7 +35,7 @@ class Bracket:
 
     @property
     def width(self) -> float:
-        """How much is left open."""
+        """The distance between the bounds."""
         return self.upper - self.lower
 
     def __str__(self) -> str:
@@ -62,12 +62,12 @@ class ResidualMeasure:
 
     @property
     def nodes(self) -> Float[np.ndarray, " order"]:
-        """Eigenvalues as Lanczos sees them, ascending; the Gram matrix has none below zero, so rounding is cut off."""
+        """Eigenvalues as estimated by Lanczos, ascending. None are negative: rounding below zero is cut off."""
         return np.zeros(0) if self.tridiagonal is None else np.maximum(self.tridiagonal.quadrature()[0], 0.0)
 
     @property
     def weights(self) -> Float[np.ndarray, " order"]:
-        """The share of the squared residual at each node."""
+        """The fraction of the squared residual at each node."""
         return np.zeros(0) if self.tridiagonal is None else self.tridiagonal.quadrature()[1]
 
     @property
@@ -77,7 +77,7 @@ class ResidualMeasure:
 
     @property
     def largest_eigenvalue(self) -> float:
-        """The largest eigenvalue that the residual has a part in."""
+        """The largest eigenvalue with a nonzero residual component."""
         return float(self.nodes[-1]) if self.order else 0.0
 
     @property
@@ -88,8 +88,7 @@ class ResidualMeasure:
     def fast_fraction(self, budget: StepBudget) -> Bracket:
         """The fraction of the squared residual in directions that converge within the step budget.
 
-        The bracket is sharp: no other measure that Lanczos could not tell from this one has more or less. A residual of
-        zero is fast.
+        The bracket is sharp for all measures that Lanczos cannot distinguish from this one. A residual of zero is fast.
         """
         start, end = budget.interval
         if self.tridiagonal is None:
@@ -107,14 +106,14 @@ class ResidualMeasure:
 
         That is the integral of $(1 - \eta\lambda)^{2K}$, exact for a model that is linear in its parameters. The
         function has positive even derivatives, so the Gauss rule bounds the integral from below, and the rule with
-        further nodes at both ends of the spectrum (Gauss-Lobatto) from above. When steps overshoot
-        ($\eta\lambda_{\max} > 1$), the bound from above is as good as the largest eigenvalue is known, which takes an
-        order of about 5. 0 for a residual of zero.
+        further nodes at both ends of the spectrum (Gauss-Lobatto) from above. When steps overshoot ($\eta\lambda_{\max}
+        > 1$), the upper bound is as accurate as the largest eigenvalue, which takes an order of about 5. 0 for a
+        residual of zero.
         """
         if self.tridiagonal is None:
             return Bracket(0.0, 0.0, 0.0)
         nodes, weights = self.tridiagonal.quadrature()
-        # Up to 1 / learning_rate nothing is lost by looking further than the measure can reach.
+        # Up to 1 / learning_rate, a longer interval than the measure needs costs nothing.
         margin = self._margin
         end = max(1 / budget.learning_rate, float(np.max(nodes + self.tridiagonal.errors())) + margin)
         start = min(0.0, float(nodes[0])) - 1e-12 * end
@@ -140,7 +139,7 @@ class ResidualMeasure:
 def residual_measure(
     gram: lx.AbstractLinearOperator, residual: Float[Array, "..."], order: int = 64
 ) -> ResidualMeasure:
-    """Looks at a residual through the Gram matrix that governs its fate, by one Lanczos run started at the residual.
+    """The spectral measure of a residual with respect to a Gram matrix, by one Lanczos run that starts at the residual.
 
     !!! example
 
@@ -161,8 +160,9 @@ def residual_measure(
 
     - `gram`: [`plastax_diagnostics.ntk`][] for squared error, [`plastax_diagnostics.loss_weighted_gram`][] in general.
         Its `reduction` must be that of the loss which is trained on.
-    - `residual`: a vector that it acts on, see [`plastax_diagnostics.initial_residual`][].
-    - `order`: products with the Gram matrix, each worth about two gradients. Clipped to the size of the Gram matrix.
+    - `residual`: a vector that the Gram matrix acts on, see [`plastax_diagnostics.initial_residual`][].
+    - `order`: the number of products with the Gram matrix, each as expensive as about two gradients. Clipped to the
+        size of the Gram matrix.
 
     **Returns:**
 
@@ -172,7 +172,7 @@ def residual_measure(
         raise ValueError(f"order must be at least 1, got {order}")
     norm = _norm(residual)
     if not math.isfinite(norm):
-        raise ValueError("the residual holds NaN or infinity: look at the outputs and targets")
+        raise ValueError("the residual holds NaN or infinity: check the outputs and targets")
     tridiagonal = lanczos(gram, residual, min(order, gram.in_size())) if norm > 0 else None
     rounding = float(jnp.finfo(jax.tree.leaves(gram.in_structure())[0].dtype).eps)
     return ResidualMeasure(tridiagonal, norm**2, float(getattr(gram, "scale", 1.0)), rounding)
@@ -187,14 +187,15 @@ def refined_residual_measure(
     order: int = 16,
     max_order: int = 256,
 ) -> ResidualMeasure:
-    """A residual measure of an order that is doubled until the fast fraction and the predicted residual are known.
+    """A residual measure whose order is doubled until the fast fraction and the predicted residual are known.
 
     **Arguments:**
 
     - `gram`, `residual`: as in [`plastax_diagnostics.residual_measure`][].
     - `budget`: the steps on the task.
-    - `tolerance`: the width of both brackets that is good enough.
-    - `order`, `max_order`: where to begin and where to give up; the last measure is returned as it is.
+    - `tolerance`: the largest acceptable width of both brackets.
+    - `order`, `max_order`: the first and the last order to try. The last measure is returned even if its brackets are
+        wider.
 
     **Returns:**
 
@@ -268,7 +269,7 @@ def _from_roots(loss, outputs, targets):
 
 
 def confident_mistakes(operator: ModelOperator, residual: Float[Array, "samples *outputs"]) -> float:
-    r"""The share of the squared residual where the quadratic model of the loss is far too flat.
+    r"""The fraction of the squared residual where the quadratic model of the loss is far too flat.
 
     Under cross-entropy, samples (or positions) whose class has a probability $p$ below 1 %: their squared residual is
     $1/p - 1$. For a loss that is a function, samples whose squared residual is as large and promises ten times more
@@ -299,7 +300,7 @@ def _decay(eigenvalues, budget):
 
 
 def _integrate(values, weights):
-    # A weight of zero is nothing even where the function is infinite.
+    # A weight of zero contributes nothing, even where the function is infinite.
     kept = weights > 0
     return float(np.sum(weights[kept] * values[kept]))
 

@@ -33,8 +33,8 @@ def singular_values(matrix: Float[Array, "*batch rows columns"]) -> Float[Array,
     """Singular values, largest first, from the Gram matrix on the smaller side.
 
     On CPUs and GPUs the work is done in float64, whatever the dtype and the `jax_enable_x64` setting: values down to
-    about 1e-8 of the largest are right. Elsewhere (TPU) it is done in float32 for float32 input, and values below about
-    3e-3 of the largest are noise.
+    about 1e-8 of the largest are accurate. Elsewhere (TPU) it is done in float32 for float32 input, and values below
+    about 3e-3 of the largest are noise.
 
     **Arguments:**
 
@@ -50,7 +50,7 @@ def singular_values(matrix: Float[Array, "*batch rows columns"]) -> Float[Array,
 def stable_rank(layers: Matrices) -> Scalars:
     """Squared Frobenius norm over squared spectral norm: the number of directions as large as the largest.
 
-    It lies between 1 and the rank, changes smoothly and does not see small singular values. 0 for a layer of zeros.
+    It lies between 1 and the rank, changes smoothly and ignores small singular values. 0 for a layer of zeros.
 
     **Arguments:**
 
@@ -64,14 +64,14 @@ def stable_rank(layers: Matrices) -> Scalars:
 
 
 def approximate_rank(layers: Matrices, share: float = 0.99, *, of: Distribution = "covariance") -> Counts:
-    """The number of directions that hold 99 % of the whole.
+    """The number of directions that hold a given fraction (99 %) of the whole.
 
     **Arguments:**
 
     - `layers`: as in [`plastax_diagnostics.stable_rank`][].
-    - `share`: how much is to be held, between 0 and 1.
-    - `of`: `"covariance"` for the share of the summed *squared* singular values (explained variance), `"features"` for
-        that of the singular values themselves (the "srank" of Kumar et al., 2020).
+    - `share`: that fraction, between 0 and 1.
+    - `of`: `"covariance"` for the fraction of the summed *squared* singular values (explained variance), `"features"`
+        for that of the singular values themselves (the "srank" of Kumar et al., 2020).
 
     **Returns:**
 
@@ -90,9 +90,9 @@ def numerical_rank(layers: Matrices, tolerance: float | None = None) -> Counts:
     **Arguments:**
 
     - `layers`: as in [`plastax_diagnostics.stable_rank`][].
-    - `tolerance`: singular values above this share of the largest count. By default the larger side times the machine
-        precision of the layer's dtype (as in numpy), but at least 1e-7 (3e-3 on TPU), below which a Gram matrix cannot
-        tell a singular value from rounding.
+    - `tolerance`: singular values above this fraction of the largest count. By default the larger side times the
+        machine precision of the layer's dtype (as in numpy), but at least 1e-7 (3e-3 on TPU), below which a Gram matrix
+        cannot distinguish a singular value from rounding.
 
     **Returns:**
 
@@ -138,7 +138,7 @@ def ranks(layers: Matrices, share: float = 0.99) -> PyTree[Ranks]:
     **Returns:**
 
     A pytree of [`plastax_diagnostics.Ranks`][], one for each layer. NaN or infinite entries give NaN in the effective
-    and the stable rank; the counts, which cannot say NaN, are then full.
+    and the stable rank; the counts, which cannot be NaN, are then full.
     """
     if not 0 < share <= 1:
         raise ValueError(f"share must lie in (0, 1], got {share}")
@@ -165,7 +165,7 @@ def _approximate(values, share, of):
     mass = values / jnp.where(largest == 0, 1, largest)
     mass = mass**2 if of == "covariance" else mass
     held = jnp.cumsum(mass, axis=-1)
-    # The values before the share is reached, and the one that reaches it. Rounding of the sum must not ask for more.
+    # The values before the share is reached, and the one that reaches it. Rounding of the sum must not require more.
     enough = held >= share * held[..., -1:] * (1 - 4 * float(jnp.finfo(values.dtype).eps))
     count = jnp.minimum(jnp.sum(~enough, axis=-1) + 1, values.shape[-1])
     return jnp.where(largest[..., 0] == 0, 0, count)
@@ -206,7 +206,7 @@ def _matrix(leaf):
     return leaf.reshape(-1, leaf.shape[-1])
 
 
-# Float64 inside a float32 program has to hide from `vmap`, which would batch it outside the context and truncate.
+# Float64 inside a float32 program must be hidden from `vmap`, which would batch it outside the context and truncate.
 @custom_vmap
 def _singular_values(matrix):
     wide = _in_float64

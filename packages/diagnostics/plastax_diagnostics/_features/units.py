@@ -1,4 +1,4 @@
-"""Hidden units that have stopped working: dead, dormant, always active, saturated. Also as numbers to log."""
+"""Hidden units that no longer contribute: dead, dormant, always active or saturated."""
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ Flags = PyTree[Bool[Array, "..."]]
 def dead_units(features: FeatureTree) -> Flags:
     """Units whose output is exactly zero on every sample (and at every position of a convolution).
 
-    No gradient flows through a dead ReLU, on these samples.
+    On these samples, no gradient flows through a dead ReLU.
 
     !!! example
 
@@ -56,7 +56,7 @@ def always_active_units(features: FeatureTree) -> Flags:
 
 
 def dormant_scores(features: FeatureTree) -> PyTree[Float[Array, "..."]]:
-    """Mean absolute output of each unit over the mean of that in its layer (ReDo's score).
+    """The mean absolute output of each unit, divided by the mean over its layer (the score of ReDo).
 
     **Arguments:**
 
@@ -81,7 +81,7 @@ def dormant_scores(features: FeatureTree) -> PyTree[Float[Array, "..."]]:
 
 
 def dormant_units(features: FeatureTree, threshold: float | Float[Array, ""] = 0.025) -> Flags:
-    """Units that say next to nothing compared with their layer: score at or below a threshold.
+    """Units that are nearly silent compared with their layer: a score at or below a threshold.
 
     Dead units are dormant at any threshold, also when the whole layer is dead.
 
@@ -117,9 +117,9 @@ def saturated_units(features: FeatureTree, level: float | Float[Array, ""] = 0.9
 
 
 def unit_scalars(features: PyTree[Float[Array, "..."]], threshold: float = 0.025) -> dict[str, Float[Array, ""]]:
-    """Effective rank and the shares of dead and dormant units of every layer, in a flat dictionary.
+    """Effective rank and the fractions of dead and dormant units of every layer, in a flat dictionary.
 
-    It may be part of a jitted training step.
+    It works inside a jitted training step.
 
     !!! example
 
@@ -139,7 +139,7 @@ def unit_scalars(features: PyTree[Float[Array, "..."]], threshold: float = 0.025
 
     **Returns:**
 
-    A dictionary of scalars. `wandb.log` takes it as it is.
+    A dictionary of scalars that can be passed to `wandb.log`.
     """
     layers = select_layers(features)
     ranks, dead, dormant = effective_ranks(layers), dead_units(layers), dormant_units(layers, threshold)

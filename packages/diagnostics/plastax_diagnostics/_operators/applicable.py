@@ -1,4 +1,4 @@
-"""What a model and a loss must allow for Gauss-Newton and Gram matrices, beyond having a Hessian."""
+"""What Gauss-Newton and Gram matrices require of a model and a loss, beyond a Hessian."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +10,7 @@ from .._programs.walk import equations
 
 
 class NotApplicableError(ValueError):
-    """A quantity that this model or this loss does not have. A plasticity report then goes without it."""
+    """A quantity that this model or this loss does not have. A plasticity report then omits it."""
 
 
 def check_outputs(outputs: Any) -> None:

@@ -1,4 +1,4 @@
-"""What all curvature operators share: parameters, the part of them that is looked at, samples, and their precision."""
+"""The base class of curvature operators: parameters, the selected part of them, samples, and their precision."""
 
 import abc
 from collections.abc import Callable
@@ -39,7 +39,7 @@ class CurvatureOperator(lx.AbstractLinearOperator):
         return jax.tree.leaves(self.in_structure())[0].dtype
 
     def selection(self) -> PyTree:
-        """The part of the parameters that the curvature is taken by."""
+        """The part of the parameters with respect to which the curvature is taken."""
         return self.params if self.where is None else self.where(self.params)
 
     def replaced(self, params: PyTree, selection: PyTree) -> PyTree:
@@ -53,7 +53,7 @@ class CurvatureOperator(lx.AbstractLinearOperator):
             return _product(self, vector)
 
     def multiplier(self) -> Multiplier:
-        """The operator times k stacked vectors at once, for loops: what does not depend on them is computed here."""
+        """The product with k stacked vectors, for loops: whatever does not depend on them is computed once, here."""
         return one_by_one(self.mv)
 
     def in_structure(self) -> PyTree:
@@ -79,7 +79,7 @@ def _product(operator, vector):
 
 
 def one_by_one(product: Callable[[PyTree], PyTree]) -> Multiplier:
-    """A product with one vector, for k stacked ones by `vmap`."""
+    """From a product with one vector to products with k stacked vectors, by `vmap`."""
 
     def multiply(vectors):
         if jax.tree.leaves(vectors)[0].shape[0] > 1:
@@ -90,7 +90,7 @@ def one_by_one(product: Callable[[PyTree], PyTree]) -> Multiplier:
 
 
 def check_params(params: PyTree, where: Callable | None) -> None:
-    """Raises unless the parameters, and the part of them that was asked for, are arrays of floating point numbers."""
+    """Raises unless the parameters, and the selected part of them, are arrays of floating point numbers."""
     for path, leaf in jax.tree_util.tree_leaves_with_path(params):
         if not is_float(leaf):
             raise TypeError(
@@ -102,7 +102,9 @@ def check_params(params: PyTree, where: Callable | None) -> None:
         raise ValueError("there are no parameters" if where is None else "`where` selects no parameters")
     known = {id(leaf) for leaf in jax.tree.leaves(params)}
     if any(id(leaf) not in known for leaf in selected):
-        raise ValueError("`where` must return arrays (or subtrees) of the parameters as they are, like equinox.tree_at")
+        raise ValueError(
+            "`where` must return arrays (or subtrees) of the parameters as they are, as in equinox.tree_at"
+        )
 
 
 def check_vector(vector: PyTree, structure: PyTree) -> None:
@@ -141,6 +143,6 @@ _register(lx.diagonal, lambda operator: jnp.diagonal(operator.as_matrix()))
 
 
 def as_function_operator(operator: CurvatureOperator) -> lx.FunctionLinearOperator:
-    """The same operator in lineax's own words."""
+    """The same operator as a function operator of lineax."""
     tag = lx.positive_semidefinite_tag if operator.positive_semidefinite else lx.symmetric_tag
     return lx.FunctionLinearOperator(operator.mv, operator.in_structure(), tag)

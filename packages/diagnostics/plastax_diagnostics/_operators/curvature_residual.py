@@ -1,4 +1,4 @@
-"""What the Hessian has beyond the Gauss-Newton matrix."""
+"""The curvature residual: the Hessian minus the Gauss-Newton matrix."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,8 +19,8 @@ class CurvatureResidual(ModelOperator):
         def of_chunk(model, loss, params, vector, data):
             inputs, targets = data
             outputs_at, selection = self.outputs_of(model, params, inputs)
-            # The Hessian of the outputs weighted with the (fixed) gradient of the loss by them: no difference of two
-            # large products.
+            # The Hessian of the outputs, weighted with the (fixed) gradient of the loss with respect to the outputs:
+            # this avoids the difference of two large products.
             weights = jax.lax.stop_gradient(self.scale * loss.gradient(outputs_at(selection), targets))
 
             def weighted(selection):
@@ -41,7 +41,7 @@ def curvature_residual(
     dtype: Any = None,
     reduction: str = "mean",
 ) -> CurvatureResidual:
-    """The Hessian minus the generalised Gauss-Newton matrix: the curvature of the model, weighted with the residuals.
+    """The Hessian minus the generalized Gauss-Newton matrix: the curvature of the model, weighted with the residuals.
 
     !!! example
 

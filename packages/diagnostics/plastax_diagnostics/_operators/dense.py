@@ -12,20 +12,19 @@ from .precision import precision
 
 
 LARGEST = 20_000
-"""The largest side of a matrix that is written out: 1.6 GB in float32."""
+"""The largest side of a dense matrix: 1.6 GB in float32."""
 
 MOST_AT_ONCE = 32
-"""The most products that are made at once."""
+"""The largest number of products at once."""
 
 BATCH_BYTES = 2**30
-"""Products are made at once as long as their intermediate values fit into this."""
+"""The memory for intermediate values of products that are made at once."""
 
 
 def dense(operator: lx.AbstractLinearOperator, *, batch: int | None = None) -> Float[Array, "rows columns"]:
     """All entries of an operator, for tests and small networks.
 
-    Rows and columns are in the order of `jax.flatten_util.ravel_pytree`. It takes as many products as there are
-    columns.
+    Rows and columns are in the order of `jax.flatten_util.ravel_pytree`. It takes one product for each column.
 
     !!! example
 
@@ -42,7 +41,7 @@ def dense(operator: lx.AbstractLinearOperator, *, batch: int | None = None) -> F
 
     - `operator`: any operator of lineax or of this package.
     - `batch`: how many products are made at once. By default as many (up to 32) as keep all their intermediate values
-        within 1 GiB. Where a single product needs more, give the operator a `chunk`.
+        within 1 GiB. Where a single product needs more, use [`plastax_diagnostics.Samples`][] with a chunk.
 
     **Returns:**
 
@@ -50,9 +49,7 @@ def dense(operator: lx.AbstractLinearOperator, *, batch: int | None = None) -> F
     """
     size = operator.in_size()
     if size > LARGEST:
-        raise ValueError(
-            f"the operator has {size} columns, and a matrix is written out up to {LARGEST}: use `spectrum`"
-        )
+        raise ValueError(f"the operator has {size} columns, and dense matrices have at most {LARGEST}: use `spectrum`")
     batch = products_at_once(operator) if batch is None else batch
     with precision(jax.tree.leaves(operator.in_structure())[0].dtype, operator):
         return _dense(operator, min(batch, size))
@@ -67,7 +64,7 @@ def products_at_once(operator: lx.AbstractLinearOperator) -> int:
 
 
 def _intermediate_bytes(jaxpr) -> int:
-    """All values that a program computes, as if none were freed: what the compiler allocates is less."""
+    """The size of all values that a program computes, as if none were freed. The compiler allocates less."""
     return sum(
         out.aval.size * out.aval.dtype.itemsize
         for equation in equations(jaxpr)

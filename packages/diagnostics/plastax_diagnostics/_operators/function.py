@@ -1,4 +1,4 @@
-"""Functions as pytrees: what an operator holds of a model or a loss."""
+"""Models and losses as functions that are pytrees."""
 
 import inspect
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The generalised Gauss-Newton matrix."""
+"""The generalized Gauss-Newton matrix."""
 
 from collections.abc import Callable
 from typing import Any
@@ -50,7 +50,7 @@ def ggn(
     dtype: Any = None,
     reduction: str = "mean",
 ) -> GGN:
-    r"""The generalised Gauss-Newton matrix: the Hessian without the curvature of the model itself.
+    r"""The generalized Gauss-Newton matrix: the Hessian without the curvature of the model itself.
 
     It is $\frac1N \sum_n J_n^\top C_n J_n$, with $J_n$ the Jacobian of the outputs of sample $n$ with respect to the
     parameters and $C_n$ the Hessian of its loss with respect to its outputs.

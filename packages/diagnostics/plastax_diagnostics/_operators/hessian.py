@@ -34,7 +34,7 @@ class Hessian(CurvatureOperator):
 
             selection = params if self.where is None else self.where(params)
             (primal, _), (_, product) = jax.jvp(jax.value_and_grad(value), (selection,), (vector,))
-            # A loss of infinity can have a derivative that looks fine: let it not pass for an answer.
+            # A loss of infinity can have a finite derivative: it must not pass for a result.
             weight = jnp.where(jnp.isfinite(primal), weight, jnp.nan).astype(primal.dtype)
             return jax.tree.map(lambda leaf: weight.astype(leaf.dtype) * leaf, product)
 
@@ -48,7 +48,7 @@ class Hessian(CurvatureOperator):
         if network is None:
             return super().multiplier()
         targets = compared_with_outputs(loss, network, self.samples.data[1])
-        # As in `product`, a loss of infinity must not pass for an answer. Here it is looked at once for all products.
+        # As in `product`, a loss of infinity must not pass for a result. Here it is checked once for all products.
         value = self.samples.sum(self.loss, self.params)
         weight = jnp.where(jnp.isfinite(value), 1 / self.samples.size, jnp.nan).astype(value.dtype)
         return relu_multiplier(mlp_hvp, self, network, loss, targets, weight)
@@ -64,7 +64,8 @@ def hessian(
 ) -> Hessian:
     """The Hessian of a mean loss, as an operator on parameters.
 
-    Use the task loss alone: an L2 penalty adds a multiple of the identity, and then every eigenvalue counts.
+    Use the task loss alone: an L2 penalty adds a multiple of the identity, and then every eigenvalue is above a small
+    threshold.
 
     !!! example
 
@@ -90,10 +91,10 @@ def hessian(
     - `params`: a pytree of floating point arrays.
     - `data`: a pytree of arrays that share a leading axis of samples. To use them in chunks, or to spread them over
         devices, pass [`plastax_diagnostics.Samples`][].
-    - `where`: picks a layer or any other part of the parameters, as in `equinox.tree_at`; the operator is then the
-        block of the Hessian that belongs to it.
+    - `where`: selects a layer or any other part of the parameters, as in `equinox.tree_at`. The operator is then the
+        corresponding block of the Hessian.
     - `dtype`: float32 or float64 to compute in, by default that of the parameters (float32 for half precision). Float64
-        works even where `jax_enable_x64` is off, except inside other people's jitted functions.
+        works even where `jax_enable_x64` is off, except inside functions that are jitted outside of this package.
 
     **Returns:**
 

@@ -21,7 +21,7 @@ LossLike = str | Callable
 """`"cross_entropy"`, `"squared_error"`, or a function of (outputs, targets) that is a mean over samples."""
 
 ROOT_BYTES = 2**31
-"""The square roots of the curvature of a general loss are stored up to this size."""
+"""The largest size of the stored roots of the curvature of a general loss."""
 
 
 class OutputLoss(eqx.Module):
@@ -36,18 +36,18 @@ class OutputLoss(eqx.Module):
 
     @abc.abstractmethod
     def curvature(self, outputs: Outputs, targets: Targets, vectors: Outputs) -> Outputs:
-        """C v, with C the Hessian of a sample's loss with respect to its outputs."""
+        """The product C v, with C the Hessian of a sample's loss with respect to its outputs."""
 
     @abc.abstractmethod
     def root(self, outputs: Outputs, targets: Targets, vectors: Outputs) -> Outputs:
-        """B v, with B B^T = C."""
+        """The product B v, with B B^T = C."""
 
     @abc.abstractmethod
     def root_transpose(self, outputs: Outputs, targets: Targets, vectors: Outputs) -> Outputs:
-        """B^T v."""
+        """The product B^T v."""
 
     def roots(self, outputs: Outputs, targets: Targets) -> Float[Array | np.ndarray, "samples outputs outputs"]:
-        """B for every sample, written out, for outputs [samples, outputs]."""
+        """The matrix B for every sample, for outputs [samples, outputs]."""
         unit = jnp.eye(outputs.shape[-1], dtype=outputs.dtype)
         columns = jax.vmap(lambda column: self.root(outputs, targets, jnp.broadcast_to(column, outputs.shape)))(unit)
         return jnp.moveaxis(columns, 0, -1)
@@ -57,7 +57,7 @@ class OutputLoss(eqx.Module):
         return outputs.shape[0] * jax.grad(self.value)(outputs, targets)
 
     def check(self, outputs: jax.ShapeDtypeStruct, targets: Targets) -> None:
-        """Raises when targets do not fit the outputs. Values are looked at only outside of traced programs."""
+        """Raises when targets do not fit the outputs. Values are checked only outside of traced programs."""
         return None
 
 
@@ -65,7 +65,7 @@ class CrossEntropy(OutputLoss):
     """Softmax cross-entropy of logits, a mean over samples and positions. Targets are classes or probabilities.
 
     With q = sqrt(p), the curvature diag(p) - p p^T is B B^T for B = diag(q) (I - q q^T). It is singular (adding a
-    constant to all logits changes nothing), so a Cholesky factor would not do.
+    constant to all logits changes nothing), so a Cholesky factor does not work.
     """
 
     def value(self, outputs, targets):
@@ -89,7 +89,7 @@ class CrossEntropy(OutputLoss):
         return (jax.nn.softmax(outputs) - self.one_hot(outputs, targets)) / _positions(outputs)
 
     def residual(self, outputs, targets):
-        """E = (p - y) / sqrt(p), for which B e = p - y: infinite only where a wanted class has probability 0."""
+        """The residual e = (p - y) / sqrt(p), with B e = p - y. Infinite only if a target class has probability 0."""
         log_q = jax.nn.log_softmax(outputs) / 2
         y = self.one_hot(outputs, targets)
         wanted = y > 0
@@ -126,12 +126,12 @@ class CrossEntropy(OutputLoss):
 
 def _inner(weights, vectors):
     # A contraction, not a sum of products: XLA's CPU compiler (jaxlib 0.10.2) fuses the latter wrongly when probes are
-    # vmapped over shared outputs of a thousand samples and more, and all but the first come out as nonsense.
+    # vmapped over shared outputs of a thousand samples and more, and all but the first are wrong.
     return jnp.einsum("...o,...o->...", weights, vectors)[..., None]
 
 
 def _positions(outputs) -> int:
-    """How many positions of a sequence or an image a sample has: its loss is the mean over them."""
+    """The number of positions of a sequence or an image in a sample: its loss is the mean over them."""
     return math.prod(outputs.shape[1:-1])
 
 
@@ -153,7 +153,7 @@ class SquaredError(OutputLoss):
         return (outputs - targets.astype(outputs.dtype)) / _positions(outputs)
 
     def residual(self, outputs, targets):
-        """F - y, over the root of the number of positions."""
+        """The residual f - y, divided by the square root of the number of positions."""
         return (outputs - targets.astype(outputs.dtype)) / math.sqrt(_positions(outputs))
 
     def check(self, outputs, targets):
@@ -165,7 +165,7 @@ class SquaredError(OutputLoss):
 
 
 class OutputsAlone(SquaredError):
-    """No loss at all: its curvature is the identity, also where samples have positions."""
+    """A placeholder whose curvature is the identity, also where samples have positions."""
 
     def curvature(self, outputs, targets, vectors):
         return vectors
@@ -177,7 +177,7 @@ class OutputsAlone(SquaredError):
 
 
 class MeanLoss(OutputLoss):
-    """Any function of (outputs, targets) that is a mean over samples. Its curvature is by automatic differentiation."""
+    """Any function of (outputs, targets) that is a mean over samples, with curvature from autodiff."""
 
     function: Callable
 
@@ -192,12 +192,12 @@ class MeanLoss(OutputLoss):
         return outputs.shape[0] * jax.jvp(gradient, (outputs,), (vectors,))[1]
 
     def root(self, outputs, targets, vectors):
-        raise NotImplementedError("the square root of a general loss is taken once, by `stored_roots`")
+        raise NotImplementedError("the root of a general loss is computed once, by `roots`")
 
     root_transpose = root
 
     def roots(self, outputs, targets) -> Float[np.ndarray, "samples outputs outputs"]:
-        """B for every sample, from one eigendecomposition each (on the host: batched `eigh` can hang inside XLA)."""
+        """The root B of every sample, by eigendecomposition (on the host: batched `eigh` can hang inside XLA)."""
         size = math.prod(outputs.shape[1:])
         needed = 8 * len(outputs) * size**2
         if needed > ROOT_BYTES:
@@ -226,7 +226,7 @@ class MeanLoss(OutputLoss):
 
 
 class StoredRoots(OutputLoss):
-    """A loss of which only the roots [samples, outputs, outputs] are known: they stand in the place of the targets."""
+    """A loss of which only the roots [samples, outputs, outputs] are known: they take the place of the targets."""
 
     def value(self, outputs, targets):
         raise NotImplementedError("only the roots of the curvature are stored")
@@ -268,7 +268,7 @@ class TaskLoss(eqx.Module):
 
 
 def task_loss(model: Callable, loss: LossLike) -> TaskLoss:
-    """A model and a loss of its outputs, as the function `(params, data) -> scalar` that `hessian` asks for.
+    """A model and a loss of its outputs, as the function `(params, data) -> scalar` that `hessian` needs.
 
     !!! example
 

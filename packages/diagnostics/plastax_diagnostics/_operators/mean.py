@@ -1,4 +1,4 @@
-"""Whether a loss is a mean over samples, which sums over chunks, devices and single samples rely on."""
+"""Checks that a loss is a mean over samples, as sums over chunks, devices and single samples require."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,11 +14,11 @@ from .samples import Samples
 
 
 ROWS = 64
-"""A loss is evaluated on this many samples: enough to meet different weights, few enough for them to show."""
+"""A loss is evaluated on this many samples: enough to include different weights, few enough to detect them."""
 
 
 class NotAMeanError(ValueError):
-    """A loss that is not a mean over samples was used where it has to be one."""
+    """A loss that is not a mean over samples was used where it must be one."""
 
 
 def check_mean(loss: Callable, params: PyTree, samples: Samples, because: str) -> None:

@@ -1,4 +1,4 @@
-"""What operators made from a model's outputs share."""
+"""The base class of operators made from the outputs of a model."""
 
 from collections.abc import Callable
 from typing import Any
@@ -32,11 +32,11 @@ class ModelOperator(CurvatureOperator):
 
     @property
     def scale(self) -> float:
-        """What sums over samples are multiplied with."""
+        """The factor of sums over samples."""
         return 1.0 / self.samples.size if self.reduction == "mean" else 1.0
 
     def outputs_of(self, model: Callable, params: PyTree, inputs: PyTree) -> tuple[Callable, PyTree]:
-        """The outputs as a function of the selected parameters, and where it is to be taken."""
+        """The outputs as a function of the selected parameters, and the selected parameters."""
         selection = params if self.where is None else self.where(params)
         return lambda selection: model(self.replaced(params, selection), inputs), selection
 
@@ -61,7 +61,7 @@ def model_operator(
     dtype: Any,
     reduction: str,
 ) -> Any:
-    """Checks what the user has given and makes an operator of that kind."""
+    """Checks the arguments and makes an operator of that kind."""
     if reduction not in REDUCTIONS:
         raise ValueError(f"`reduction` must be one of {REDUCTIONS}, got {reduction!r}")
     check_model(model)

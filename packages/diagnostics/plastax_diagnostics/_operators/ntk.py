@@ -17,7 +17,7 @@ from .samples import Samples, as_samples, placed
 
 
 class Gram(ModelOperator):
-    """B^T J J^T B on arrays of outputs: see [`plastax_diagnostics.loss_weighted_gram`][]."""
+    """The operator B^T J J^T B on arrays of outputs: see [`plastax_diagnostics.loss_weighted_gram`][]."""
 
     positive_semidefinite = True
 
@@ -54,7 +54,7 @@ def ntk(
 ) -> Gram:
     r"""The Gram matrix $J J^\top$ of the Jacobian of all outputs: the empirical neural tangent kernel.
 
-    By default it is divided by the number of samples, as in the gradient flow of a *mean* squared error.
+    By default it is divided by the number of samples, as for gradient flow on a *mean* squared error.
 
     !!! example
 
@@ -100,7 +100,7 @@ def loss_weighted_gram(
 ) -> Gram:
     r"""$B^\top J J^\top B$, with $B B^\top$ the curvature of the loss with respect to the outputs.
 
-    It has the eigenvalues of the generalised Gauss-Newton matrix $J^\top B B^\top J$, except for zeros, and governs how
+    It has the eigenvalues of the generalized Gauss-Newton matrix $J^\top B B^\top J$, except for zeros, and governs how
     fast residuals shrink under gradient descent. For cross-entropy, $B = \mathrm{diag}(q)(I - q q^\top)$ with
     $q = \sqrt{p}$.
 
@@ -119,7 +119,7 @@ def loss_weighted_gram(
     **Arguments:**
 
     - `model`, `loss`, `params`, `data`, `reduction`: as in [`plastax_diagnostics.ggn`][]. A loss given as a function
-        must be convex in the outputs; its root is computed once, here, which takes an eigendecomposition per sample.
+        must be convex in the outputs; its root is computed once, with one eigendecomposition per sample.
     - `where`, `dtype`: as in [`plastax_diagnostics.hessian`][].
 
     **Returns:**
@@ -130,7 +130,7 @@ def loss_weighted_gram(
 
 
 def as_gram(operator: ModelOperator) -> Gram:
-    """The loss-weighted Gram matrix that belongs to an operator, with a root of its loss that can be applied."""
+    """The loss-weighted Gram matrix that belongs to an operator, with an explicit root of the curvature of its loss."""
     samples, loss = operator.samples, operator.loss
     if isinstance(loss, MeanLoss):
         inputs, targets = samples.data

@@ -16,12 +16,12 @@ def is_float(leaf: Any) -> bool:
 
 
 def is_traced(leaf: Any) -> bool:
-    """Whether a leaf stands for a value that is not known yet."""
+    """Whether a leaf is traced."""
     return isinstance(leaf, jax.core.Tracer)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def working_dtype(params: PyTree, dtype: Any) -> np.dtype:
-    """The dtype that an operator computes in: the one asked for, else float32 or the wider type of the parameters."""
+    """The dtype that an operator computes in: the given one, or float32 or the wider type of the parameters."""
     if dtype is not None:
         wanted = np.dtype(dtype)
         if wanted.name not in ("float32", "float64"):
@@ -34,9 +34,9 @@ def working_dtype(params: PyTree, dtype: Any) -> np.dtype:
 
 @contextmanager
 def precision(dtype: Any, *operands: PyTree) -> Iterator[None]:
-    """Lets float64 exist inside, whatever `jax_enable_x64` says outside.
+    """Enables float64 inside the context, whatever the value of `jax_enable_x64`.
 
-    Under someone else's trace that cannot be had: a batching or differentiation rule that runs after this context has
+    That is not possible inside an outer trace: a batching or differentiation rule that runs after this context has
     closed would truncate to float32, so tracers among the operands are an error.
     """
     if np.dtype(dtype) != np.float64 or jax.config.jax_enable_x64:  # pyright: ignore[reportAttributeAccessIssue]
@@ -52,7 +52,7 @@ def precision(dtype: Any, *operands: PyTree) -> Iterator[None]:
 
 
 def cast_floats(tree: PyTree, dtype: Any) -> PyTree:
-    """Every array of floating point numbers in `dtype`; integers and whatever is not an array as they are."""
+    """Every array of floating point numbers in `dtype`; integers, and leaves that are not arrays, as they are."""
 
     def cast(leaf):
         if is_float(leaf):

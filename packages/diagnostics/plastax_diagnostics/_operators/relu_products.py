@@ -1,4 +1,4 @@
-"""Curvature of dense ReLU networks, many products at once, by the kernels that are made for it."""
+"""Products with the curvature of dense ReLU networks by the kernels of `plastax_kernels`, several at once."""
 
 from collections.abc import Callable
 
@@ -16,9 +16,9 @@ _NAMES = {CrossEntropy: "cross_entropy", SquaredError: "squared_error"}
 
 
 def relu_network_of(operator: CurvatureOperator, model: Callable, loss: OutputLoss) -> ReluNetwork | None:
-    """The network of an operator that the kernels can take; `None` for all others.
+    """The network of an operator that the kernels support; `None` for all others.
 
-    They take dense ReLU networks in float32 with one of the named losses, all parameters together, on one device.
+    They support dense ReLU networks in float32 with one of the named losses, all parameters together, on one device.
     """
     if type(loss) not in _NAMES or operator.where is not None or operator.samples.mesh is not None:
         return None
@@ -43,7 +43,8 @@ def relu_multiplier(
     **Arguments:**
 
     - `kernel`: one of the two.
-    - `operator`, `network`, `loss`: as in `relu_network_of`, and what it has found.
+    - `operator`, `loss`: as in `relu_network_of`.
+    - `network`: its result.
     - `targets`: see `compared_with_outputs`.
     - `weight`: of each sample.
     """

@@ -1,4 +1,4 @@
-"""Sums and maps over samples: in chunks, and spread over devices."""
+"""Samples, with sums and maps over them: in chunks, and spread over devices."""
 
 from collections.abc import Callable
 from typing import Any
@@ -61,7 +61,7 @@ class Samples(eqx.Module):
 
     @property
     def divided(self) -> bool:
-        """Whether sums over all samples are made from parts."""
+        """Whether sums over all samples are computed in parts."""
         return (self.chunk is not None and self.chunk < self.size) or (self.mesh is not None and self.mesh.size > 1)
 
     def first(self) -> PyTree:
@@ -89,7 +89,7 @@ class Samples(eqx.Module):
         return self._spread(local, shared, PartitionSpec())
 
     def map(self, function: Callable[..., PyTree], *shared: PyTree) -> PyTree:
-        """`function(*shared, chunk)` for all chunks, put together along the axis of samples."""
+        """The results of `function(*shared, chunk)` for all chunks, concatenated along the axis of samples."""
         if self.mesh is None:
             return _map_chunks(function, shared, self.data, self.chunk)
 
@@ -168,7 +168,7 @@ def _map_chunks(function, shared, data, chunk):
 
 
 def _divide(data: PyTree, chunk: int | None) -> tuple[int, Any]:
-    """How many whole chunks there are, and what is left: everything when one chunk holds all, `None` when nothing."""
+    """The number of whole chunks, and the remaining samples: all of them for one chunk, `None` for none."""
     size = jax.tree.leaves(data)[0].shape[0]
     if chunk is None or chunk >= size:
         return 0, data

@@ -1,7 +1,7 @@
-"""The dense layers of a network, found in its program: what goes in, and how outputs depend on what comes out.
+"""The dense layers of a network, found in its program: their inputs, and the Jacobians with respect to their outputs.
 
-Nothing is asked of the network but to be a function of (params, inputs): a dense layer is a matrix product between a
-two-dimensional leaf of the parameters and a [samples, width] array.
+The network may be any function of (params, inputs): a dense layer is a matrix product between a two-dimensional leaf of
+the parameters and a [samples, width] array.
 """
 
 from collections.abc import Callable
@@ -22,9 +22,8 @@ class DenseLayer:
     **Arguments:**
 
     - `name`: the path of its kernel in the parameters.
-    - `inputs`: what goes in. A bias counts as the weight of one more input that is always 1, the last.
-    - `jacobian`: derivative of each network output with respect to what comes out of the layer (before the
-        activation).
+    - `inputs`: the inputs of the layer. A bias counts as the weight of one more input that is always 1, the last.
+    - `jacobian`: derivative of each network output with respect to the outputs of the layer (before the activation).
     - `bias`: the path of its bias in the parameters; `None` without a bias.
     """
 
@@ -57,7 +56,7 @@ class _Found:
     bias: int | None = None
 
 
-# What an array may go through and still be the same kernel, bias or product.
+# Operations after which an array is still the same kernel, bias or product.
 _PASS_ON = {
     _Kernel: {"convert_element_type", "copy", "transpose"},
     _Product: {"convert_element_type", "copy", "transpose"},
@@ -73,12 +72,12 @@ def dense_layers(
     """Finds the dense layers of a network and records them on a batch.
 
     Raises an error for kernels that are used in any other way (convolutions, shared kernels, loops over layers).
-    Parameters of normalisation layers are passed over.
+    Parameters of normalization layers are skipped.
 
     **Arguments:**
 
     - `model`: a function from parameters and a batch of inputs to [samples, outputs]. Each output row must depend on
-        its own input row alone (normalisation layers in evaluation mode).
+        its own input row alone (normalization layers in evaluation mode).
     - `params`: a pytree of arrays.
     - `inputs`: a batch.
 
@@ -112,7 +111,7 @@ def dense_layers(
 
 
 def only_dense_layers(model: Callable, params: PyTree, inputs: Any) -> bool:
-    """Whether all parameters are kernels and biases of dense layers. Looks at shapes alone."""
+    """Whether all parameters are kernels and biases of dense layers. Uses shapes only."""
     try:
         program = _Program(model, params, inputs)
         plan = program.plan()
@@ -139,7 +138,7 @@ class _Program:
         self.out = self.program.out_avals[0]
 
     def run(self, taps, leaves, x):
-        """The outputs, and the layers that were met on the way."""
+        """The outputs, and the layers that were found."""
         recorder = _Recorder(self.names, taps)
         arguments = [(leaf, _origin(index, leaf)) for index, leaf in enumerate(leaves)]
         arguments += [(leaf, None) for leaf in jax.tree.leaves(x)]
@@ -195,7 +194,7 @@ class _Recorder:
         if data.ndim != 2 or any(map(len, batch)) or len(contracting[data_side]) != 1:
             raise ValueError(
                 f"params{name} is multiplied with an array of shape {data.shape}, not with [samples, width]: "
-                "KFAC is defined here for dense layers only (a convolution written as patches times a matrix is none)"
+                "KFAC is defined here for dense layers only (not for a convolution written as patches times a matrix)"
             )
         result = equation.primitive.bind(*operands, **equation.params)
         samples_first = data_side == 0  # the free axis of the left operand comes first in the result
@@ -227,6 +226,6 @@ def _check_found(plan, names, leaves):
             )
         if leaf.ndim == 2 and used.count(index) != 1:
             raise ValueError(
-                f"params{names[index]} is used in {used.count(index)} dense layers that can be seen, not in exactly "
+                f"params{names[index]} is used in {used.count(index)} visible dense layers, not in exactly "
                 "one: kernels that are shared, reshaped, or used inside a loop have no Kronecker factors here"
             )

@@ -1,4 +1,4 @@
-"""Whether a model is a plain dense ReLU network: read off its program, so that no way of writing one is special."""
+"""Detects plain dense ReLU networks from their programs, so that it does not matter how they are written."""
 
 import math
 from collections.abc import Callable
@@ -56,7 +56,7 @@ def find_relu_network(model: Callable, params: PyTree, inputs: Any) -> ReluNetwo
 
     **Returns:**
 
-    `None` for every other model, and where it cannot be told.
+    `None` for every other model, and where it is not clear.
     """
     leaves, structure = jax.tree.flatten(params)
     arrays = [*leaves, *jax.tree.leaves(inputs)]
@@ -74,7 +74,7 @@ def find_relu_network(model: Callable, params: PyTree, inputs: Any) -> ReluNetwo
     return ReluNetwork(mark.layers, jax.ShapeDtypeStruct(out.shape, out.dtype))
 
 
-# What is known of an array in the program. Whatever is not recognised has no mark, nor has anything made from it.
+# Marks on arrays in the program. An array that is not recognized has no mark, nor has anything computed from it.
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class _Bias:
 
 @dataclass(frozen=True)
 class _Values:
-    """What comes out of some layers: "ready" to enter the next, a "product" with its kernel, or "affine", with bias."""
+    """The outputs of some layers: "ready" to enter the next, a "product" with its kernel, or "affine", with bias."""
 
     layers: tuple[ReluLayer, ...] = ()
     stage: str = "ready"

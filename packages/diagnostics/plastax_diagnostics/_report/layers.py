@@ -24,7 +24,7 @@ def layer_summaries(
     found = jax.device_get(_statistics(features, params, inputs, dormant_threshold))
     broken = [name for name, finite in found["finite"].items() if not finite]
     if broken:
-        raise ValueError(f"the features {broken} hold NaN or infinity: look at the network before its units")
+        raise ValueError(f"the features {broken} hold NaN or infinity: check the outputs of the network first")
     return tuple(
         LayerSummary(
             name=name.strip("[].'\""),

@@ -1,4 +1,4 @@
-"""A plasticity report as a picture."""
+"""A plasticity report as a figure."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -52,8 +52,8 @@ def plot_density(report: "PlasticityReport", axis: Any) -> None:
 
 
 def plot_ranks(report: "PlasticityReport", axis: Any) -> None:
-    """Ranks of the features and shares of units that have stopped working, layer by layer."""
-    axis.set(title="Layers", ylim=(0, 1.05), ylabel="share of units")
+    """Ranks of the features and fractions of dead and dormant units, layer by layer."""
+    axis.set(title="Layers", ylim=(0, 1.05), ylabel="fraction of units")
     if not report.layers:
         axis.text(0.5, 0.5, "no features were given", ha="center", va="center", transform=axis.transAxes)
         axis.set_xticks([])
@@ -74,7 +74,7 @@ def plot_ranks(report: "PlasticityReport", axis: Any) -> None:
 
 
 def plot_progress(report: "PlasticityReport", axis: Any) -> None:
-    """The share of the squared residual that is left, step by step, and the verdict."""
+    """The remaining fraction of the squared residual, step by step, and the verdict."""
     axis.set_title(report.verdict, color=VERDICT_COLORS.get(report.verdict, MARK), fontweight="bold")
     if report.residual is None:
         axis.text(0.5, 0.5, "no residual to follow", ha="center", va="center", transform=axis.transAxes)
@@ -93,7 +93,7 @@ def plot_progress(report: "PlasticityReport", axis: Any) -> None:
     if predicted.upper <= 10:
         ends = [[max(predicted.value - predicted.lower, 0)], [max(predicted.upper - predicted.value, 0)]]
         axis.errorbar([budget.steps], [predicted.value], yerr=ends, fmt="o", color=HESSIAN, capsize=4)
-    axis.set(xscale="log", ylim=(0, 1.3), xlabel="gradient steps", ylabel="share of squared residual left")
+    axis.set(xscale="log", ylim=(0, 1.3), xlabel="gradient steps", ylabel="remaining fraction of squared residual")
     axis.set_yticks(np.linspace(0, 1, 6))
     axis.legend(fontsize=8, loc="upper right")
 

@@ -1,4 +1,4 @@
-"""One call that says how much curvature a network has left and how fast it can learn what comes next."""
+"""One call that measures how much curvature a network has left and predicts how fast it can learn the next task."""
 
 import dataclasses
 import math
@@ -32,7 +32,7 @@ from .results import CurvatureSummary, PlasticityReport, ReportVerdict, Residual
 
 
 FIRST_ORDER = 64
-"""Where the order of the residual measure begins, unless the effort ends it earlier."""
+"""The first order of the residual measure, unless the effort allows less."""
 
 
 @dataclass(frozen=True)
@@ -192,7 +192,7 @@ def plasticity_report(
 
 
 class _LinearRegime(NamedTuple):
-    """What follows from the residual and the loss-weighted Gram matrix."""
+    """The results that need the residual and the loss-weighted Gram matrix."""
 
     residual: ResidualSummary
     condition: NecessaryCondition
@@ -207,7 +207,7 @@ def _linear_regime(
     name: str,
     effort: Effort,
 ) -> _LinearRegime:
-    """How the residual lies in the spectrum. Raises `NotApplicableError` where there is no residual to follow."""
+    """How the residual is distributed over the spectrum. Raises `NotApplicableError` without a residual."""
     residual = residual_of(operator)
     highest = effort.residual_order
     measure = refined_residual_measure(weighted, residual, budget, order=min(FIRST_ORDER, highest), max_order=highest)
@@ -245,7 +245,7 @@ def _name(loss: LossLike) -> str:
 def _judge(
     linear: _LinearRegime | None, missing: str, budget: StepBudget, used: int, given: int
 ) -> tuple[ReportVerdict, str]:
-    """The verdict in a word and in short sentences."""
+    """The verdict, as a word and in short sentences."""
     if linear is None:
         return "not applicable", f"No verdict: {missing}."
     predicted, goal, mistakes = linear.residual.predicted, linear.goal, linear.residual.confident_mistakes
@@ -253,7 +253,7 @@ def _judge(
     if step_size > 2:
         most = budget.learning_rate / step_size
         return "not applicable", (
-            f"Learning rate x largest eigenvalue = {step_size:.3g} is above 2: full-batch steps diverge at first. "
+            f"Learning rate x largest eigenvalue = {step_size:.3g} is above 2: full-batch steps diverge initially. "
             f"The largest rate that does not overshoot is {most:.3g}."
         )
     left = f"{predicted.value:.3g}" if predicted.width < 5e-3 else f"{predicted.lower:.3g} to {predicted.upper:.3g}"
@@ -263,7 +263,7 @@ def _judge(
     if used < given:
         text += f" Measured on {used} of {given} samples: the whole task is slower."
     if predicted.upper <= goal:
-        return "fast enough", f"Fast enough with the features as they are. {text}"
+        return "fast enough", f"Fast enough with fixed features. {text}"
     if predicted.lower > goal and mistakes > 0.5:
         return "unresolved", (
             f"Not resolved: {mistakes:.0%} of the residual belongs to confident mistakes (probability below 1 %), "
@@ -300,7 +300,7 @@ def _curvature(found: Spectrum, eps: float) -> CurvatureSummary:
         largest=extremes.largest,
         smallest=extremes.smallest,
         trace=found.trace,
-        # It is at least 1 by definition, but the noise of a single probe does not know that.
+        # It is at least 1 by definition, but the estimate from a single probe can be smaller.
         stable_rank=max(found.stable_rank, 1.0) if found.norm > 0 else 0.0,
         negative_share=found.negative_mass(eps),
         exact=found.exact,
@@ -311,12 +311,12 @@ def _curvature(found: Spectrum, eps: float) -> CurvatureSummary:
 
 
 def _products(found: Spectrum) -> int:
-    """How many products with the operator a spectrum has taken."""
+    """The number of products with the operator for a spectrum."""
     return sum(len(nodes) for nodes in found.nodes)
 
 
 def _gram_cost(found: Spectrum, operator) -> int:
-    """What the spectrum of the Gram matrix has cost in gradients."""
+    """The cost of the spectrum of the Gram matrix, in gradients."""
     with precision(operator.dtype, operator):
         dense = found.exact and only_dense_layers(operator.model, operator.params, operator.samples.data[0])
     if dense:

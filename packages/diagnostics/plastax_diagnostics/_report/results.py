@@ -1,4 +1,4 @@
-"""What a plasticity report holds, and how it is written down and read back."""
+"""The fields of a plasticity report, and how it is saved and loaded."""
 
 import dataclasses
 import json
@@ -21,19 +21,20 @@ ReportVerdict = Literal["fast enough", "too slow", "unresolved", "not applicable
 
 @dataclass(frozen=True)
 class CurvatureSummary:
-    """The spectrum of one curvature operator, in numbers.
+    """The spectrum of one curvature operator.
 
     **Arguments:**
 
     - `size`: the number of eigenvalues.
-    - `epsilon_rank`: how many are above the report's `eps` (in absolute value), as a count with its errors.
+    - `epsilon_rank`: the number of eigenvalues above the report's `eps` (in absolute value), as a count with its
+        errors.
     - `largest`, `smallest`: the extreme eigenvalues.
     - `trace`: their sum, with its errors.
     - `stable_rank`: sum of squares over the largest square. From one probe it can be off by a factor of two.
-    - `negative_share`: the share of eigenvalues below `-eps`, with its errors. Next to zero, the sign of a node of the
-        quadrature is chance.
+    - `negative_share`: the fraction of eigenvalues below `-eps`, with its errors. Near zero, the sign of a node of the
+        quadrature is random.
     - `exact`: whether these are exact eigenvalues rather than random probes.
-    - `nodes`, `weights`: eigenvalues, or where the quadrature puts them, and the share of each.
+    - `nodes`, `weights`: eigenvalues, or the nodes of the quadrature, and the weight of each.
     - `probes`: the number of random probes, if it is not exact.
     """
 
@@ -56,10 +57,11 @@ class LayerSummary:
 
     **Arguments:**
 
-    - `name`: of the layer.
-    - `units`: how many there are.
-    - `dead`, `dormant`, `always_active`: the shares of them that are.
-    - `saturated`: the share that is, for features between -1 and 1 with both signs (tanh); `None` for others.
+    - `name`: the name of the layer.
+    - `units`: the number of its units.
+    - `dead`, `dormant`, `always_active`: the fractions of the units that are.
+    - `saturated`: the fraction that is saturated, for features between -1 and 1 with both signs (tanh); `None` for
+        others.
     - `effective_rank`, `stable_rank`, `approximate_rank`, `numerical_rank`: of the features.
     - `feature_norm`: mean norm of a sample's features.
     """
@@ -88,19 +90,19 @@ class ParameterSummary:
 
 @dataclass(frozen=True)
 class ResidualSummary:
-    """What the residual measure says.
+    """The residual of a task and how fast it shrinks.
 
     **Arguments:**
 
     - `norm_squared`: of the residual.
     - `largest_sample`: the largest squared residual of one sample.
-    - `confident_mistakes`: under cross-entropy, the share of the squared residual that belongs to samples whose class
-        has a probability below 1 %. There the quadratic model of the loss is far too flat: it takes far more steps than
-        training does. For a loss that is a function, the share of samples of the same kind (binary cross-entropy of
+    - `confident_mistakes`: under cross-entropy, the fraction of the squared residual on samples whose class has a
+        probability below 1 %. There the quadratic model of the loss is far too flat: it takes far more steps than
+        training does. For a loss that is a function, the fraction on samples of the same kind (binary cross-entropy of
         one logit gives the same number). 0 for squared error.
-    - `fast_fraction`: the share of the squared residual that gradient descent gets through in time.
-    - `predicted`: the share of it that is left after the steps.
-    - `nodes`, `weights`: where in the spectrum it lies.
+    - `fast_fraction`: the fraction of the squared residual in directions that converge within the step budget.
+    - `predicted`: the fraction of it that remains after the steps.
+    - `nodes`, `weights`: its distribution over the spectrum.
     """
 
     norm_squared: float
@@ -121,22 +123,22 @@ class PlasticityReport:
 
     **Arguments:**
 
-    - `verdict`, `sentence`: the answer, in a word and in a sentence. It is about learning with features as they are.
+    - `verdict`, `sentence`: the result, as a word and as a sentence. It is about learning with fixed features.
     - `loss`, `loss_value`: the loss and its mean over the samples.
     - `samples`, `parameters`: how many of each were used.
-    - `budget`: the learning rate and the number of steps. In JSON, its three numbers stand beside the other fields.
+    - `budget`: the learning rate and the number of steps. In JSON, its three numbers are fields of the report.
     - `eps`: the threshold of the epsilon-ranks.
-    - `goal`: the share of the squared residual that may be left at the end.
+    - `goal`: the fraction of the squared residual that may remain at the end.
     - `hessian`, `gram`: spectra of the Hessian and of the loss-weighted Gram matrix of the mean loss; `gram` is `None`
         where there is no such matrix.
-    - `residual`: how the residual lies in the latter; `None` where there is no residual to follow.
+    - `residual`: how the residual is distributed over the latter; `None` where there is no residual to follow.
     - `condition`: the necessary condition of the collapse theory, with the contraction for which it asks for half of
         the residual to be fast; `None` without a residual.
     - `layers`, `norms`: statistics of features, and of parameters and gradients.
-    - `cost_in_gradients`: what the curvature has cost, in gradients over all samples that were given: counted, not
-        measured, with a product with a Hessian or Gram matrix for two gradients. The statistics of layers and fixed
-        overheads come on top.
-    - `seconds`: how long it took, with compilation.
+    - `cost_in_gradients`: the cost of the curvature, in gradients over all given samples. It is counted, not measured:
+        a product with a Hessian or Gram matrix counts as two gradients. The statistics of layers and fixed overheads
+        are not included.
+    - `seconds`: the wall time, with compilation.
     - `samples_given`: how many samples the task has; 0 if that was not recorded.
     - `missing`: why `gram` or `residual` is `None`; empty otherwise.
     """
@@ -169,7 +171,7 @@ class PlasticityReport:
 
         Names are stable: `loss`, `eps`, `hessian/epsilon_rank` (with `_lower` and `_upper`), `gram/largest`,
         `residual/predicted`, `layers/<name>/effective_rank`, `norms/<name>/gradient`. Parts that the report does not
-        have, and numbers that are not finite, are left out.
+        have, and numbers that are not finite, are omitted.
 
         !!! example
 
@@ -193,7 +195,7 @@ class PlasticityReport:
 
     @staticmethod
     def from_json(text: str) -> "PlasticityReport":
-        """The report that [`to_json`][] has written."""
+        """The report from the text that `to_json` has written, also by earlier versions."""
         fields = json.loads(text)
         fields["budget"] = {field.name: fields.pop(field.name) for field in dataclasses.fields(StepBudget)}
         return _build(PlasticityReport, fields)
@@ -225,7 +227,7 @@ def _plain(value):
 
 
 def _build(kind: Any, value: Any) -> Any:
-    """Reads plain data back as the type that a dataclass says."""
+    """Converts plain data to the annotated types of a dataclass."""
     if typing.get_origin(kind) in (typing.Union, UnionType):
         return None if value is None else _build(next(k for k in typing.get_args(kind) if k is not NoneType), value)
     if kind is Estimate and isinstance(value, (int, float)):

@@ -36,7 +36,7 @@ def scalars(report: "PlasticityReport") -> dict[str, float]:
 
 
 def _numbers(prefix: str, part: object) -> dict[str, float]:
-    """The numeric fields of a part of the report; those with errors give three numbers."""
+    """The numeric fields of a part of the report; estimates give three numbers."""
     found = {}
     for field in dataclasses.fields(part) if dataclasses.is_dataclass(part) else ():
         value = getattr(part, field.name)

@@ -27,7 +27,7 @@ def table(report: "PlasticityReport") -> str:
 
 
 def left_over(predicted: "Bracket") -> str:
-    """What is left of the squared residual, or that steps diverge."""
+    """The remaining fraction of the squared residual, or that steps diverge."""
     return "diverges" if predicted.value > 10 else str(predicted)
 
 
@@ -64,9 +64,9 @@ def _curvatures(report: "PlasticityReport") -> list[str]:
         for name, summary in named.items()
     ]
     found = [summary for summary in named.values() if summary is not None]
-    legend = "epsilon-rank: how many eigenvalues exceed eps in size, with bounds."
+    legend = "epsilon-rank: the number of eigenvalues above eps in absolute value, with bounds."
     if not all(summary.epsilon_rank.resolved for summary in found):
-        legend += ' "?": the order is too low to say.'
+        legend += ' "?": the order is too low.'
     probed = [summary.probes for summary in found if not summary.exact]
     if probed:
         number = "one random probe" if max(probed) == 1 else f"{max(probed)} random probes"

@@ -1,4 +1,4 @@
-"""Smoothed spectral densities, and the epsilon-rank that is sometimes read off them."""
+"""Smoothed spectral densities, and the epsilon-rank that some code computes from them."""
 
 import warnings
 
@@ -29,20 +29,20 @@ def smooth(nodes: np.ndarray, weights: np.ndarray, grid: Vector, sigma: float) -
 
 
 def warn_if_hidden(sigma: float, eps: float | None) -> None:
-    """Says so when a density is too smooth to show what lies below a threshold."""
+    """Warns when a density is too smooth to show what lies below a threshold."""
     if eps is not None and sigma > eps / 3:
         warnings.warn(
             f"a density smoothed with sigma = {sigma:.3g} cannot show what is below eps = {eps:.3g}: "
-            "it moves mass across the threshold. Take the rank from `epsilon_rank`, or a sigma below eps / 3.",
+            "it moves mass across the threshold. Use `epsilon_rank`, or a sigma below eps / 3.",
             stacklevel=3,
         )
 
 
 def paper_rank_share(quadratures: list[tuple[np.ndarray, np.ndarray]], eps: float) -> float:
-    """The share of eigenvalues beyond eps as the paper's released code has it.
+    """The fraction of eigenvalues beyond eps as computed by the paper's released code.
 
     It smooths the density with variance 1e-5 x max(1, range) on 10,000 points and integrates those with |x| > eps by
-    the trapezoidal rule, which puts one trapezoid over the hole in the middle. The result can be 30 times too large.
+    the trapezoidal rule, which puts one trapezoid over the gap in the middle. The result can be 30 times too large.
     """
     low = float(np.mean([nodes.min() for nodes, _ in quadratures])) - 0.01
     high = float(np.mean([nodes.max() for nodes, _ in quadratures])) + 0.01

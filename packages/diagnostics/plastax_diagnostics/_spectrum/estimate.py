@@ -1,4 +1,4 @@
-"""Numbers that know how wrong they may be."""
+"""Estimates with error bars."""
 
 from dataclasses import dataclass
 
@@ -13,10 +13,11 @@ class Estimate:
 
     - `value`: the estimate.
     - `standard_error`: the noise of random probes, in closed form. Zero for exact answers.
-    - `lower`, `upper`: what the quadrature leaves open, and two standard errors more on either side. No difference
-        between two networks that is smaller than this should be claimed.
-    - `resolved`: whether the quadrature leaves little open: less than one eigenvalue, or less than the probe noise.
-    - `spread`: the standard error again, from the scatter of the probes among each other; `None` for a single probe.
+    - `lower`, `upper`: the bounds of the quadrature, widened by two standard errors on either side. Differences
+        between two networks that are smaller than this are not significant.
+    - `resolved`: whether the bounds of the quadrature are narrow: less than one eigenvalue apart, or less than the
+        noise of the probes.
+    - `spread`: the standard error as estimated from the scatter of the probes; `None` for a single probe.
     """
 
     value: float
@@ -46,12 +47,12 @@ class Estimate:
 
 
 def scatter(values: np.ndarray) -> float | None:
-    """The standard error of a mean from the scatter of what it is the mean of."""
+    """The standard error of a mean, from the scatter of its terms."""
     return float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else None
 
 
 def count_error(count: float, size: int, probes: int) -> float:
-    r"""Standard error of a number of eigenvalues, out of `size`, that is estimated from normalised Gaussian probes.
+    r"""Standard error of a number of eigenvalues, out of `size`, that is estimated from normalized Gaussian probes.
 
     The mass of a probe in a subspace of dimension $r$ has a Beta distribution with parameters $r/2$ and $(P-r)/2$.
     """
@@ -62,9 +63,9 @@ def count_error(count: float, size: int, probes: int) -> float:
 def count_bounds(lowest: float, highest: float, size: int, probes: int) -> tuple[float, float]:
     """The counts whose own two standard errors reach from `highest` down to them, and from `lowest` up to them.
 
-    Taking the error at the bounds instead of at the estimate is what keeps them honest for small counts: a single
-    eigenvalue can easily be met by a probe with a hundredth of its due weight, whose own error would then look tiny.
-    No mass at all is met only where there is no eigenvalue.
+    The error is taken at the bounds, not at the estimate, because of small counts: a probe can easily meet a single
+    eigenvalue with a hundredth of its expected weight, and the error computed from that would be tiny. A mass of
+    exactly zero occurs only where there is no eigenvalue.
     """
 
     def root(count, sign):

@@ -22,11 +22,11 @@ from .result import Spectrum
 
 
 GRAM_LIMIT = 3000
-"""Up to this side the Gram matrix of a dense network is made without being asked for: it takes no products."""
+"""Up to this side the exact Gram matrix of a dense network is always used: it takes no products."""
 
 SMALL = 1000
-"""Up to this many parameters a matrix is written out without being asked for, one product for each, if products are
-small enough to be made 32 at once."""
+"""Up to this many parameters the whole matrix is always used, one product for each column, if 32 products fit into
+memory at once."""
 
 
 def exact_spectrum(operator: lx.AbstractLinearOperator) -> Spectrum:
@@ -35,8 +35,8 @@ def exact_spectrum(operator: lx.AbstractLinearOperator) -> Spectrum:
     Products are made in the precision of the operator, the eigendecomposition in float64. The Gauss-Newton matrix and
     the Gram matrix share their eigenvalues except for zeros, so that the smaller one is decomposed: its side is the
     smaller of the number of parameters and samples x outputs. For networks of dense layers the Gram matrix is made from
-    the inner products of what goes into each layer and of the Jacobians by what comes out, without storing the
-    Jacobian by the parameters.
+    the inner products of the inputs of each layer and of the Jacobians with respect to its outputs, without storing
+    the Jacobian with respect to the parameters.
 
     !!! example
 
@@ -69,7 +69,7 @@ def exact_spectrum(operator: lx.AbstractLinearOperator) -> Spectrum:
 
 
 def exact_spectrum_if_cheap(operator: lx.AbstractLinearOperator, products: int) -> Spectrum | None:
-    """All eigenvalues if they cost next to nothing, or no more than that many products; `None` otherwise."""
+    """All eigenvalues if they are cheap, or cost at most that many products; `None` otherwise."""
     # Few parameters are not enough: many samples, or convolutions, make each product expensive.
     tiny = SMALL if _parameters(operator) <= SMALL and products_at_once(operator) == MOST_AT_ONCE else 0
     matrix = _smaller_matrix(operator, by_layers=GRAM_LIMIT, by_products=max(tiny, min(products, GRAM_LIMIT)))
@@ -120,7 +120,7 @@ def _smaller_matrix(operator, *, by_layers, by_products):
 def _spectrum_of_matrix(operator, matrix):
     if not np.isfinite(matrix).all():
         raise FloatingPointError(
-            "the operator has entries that are NaN or infinite: look at the loss and its gradient at these parameters"
+            "the operator has entries that are NaN or infinite: check the loss and its gradient at these parameters"
         )
     eps = float(np.finfo(jax.tree.leaves(operator.in_structure())[0].dtype).eps)
     scale, asymmetry = np.abs(matrix).max(), np.abs(matrix - matrix.T).max()

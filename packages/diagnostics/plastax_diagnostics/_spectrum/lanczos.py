@@ -1,4 +1,4 @@
-"""Lanczos: an operator, seen from a starting vector, as a small tridiagonal matrix."""
+"""Lanczos: reduces an operator and a starting vector to a small tridiagonal matrix."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -18,10 +18,10 @@ from .quadrature import Tridiagonal
 
 
 Progress = Callable[[int, int], Any]
-"""Called with the number of steps that are done and of those that are wanted."""
+"""Called with the number of finished steps and the total number of steps."""
 
 GUARD = 64
-"""A new direction of less than so many roundings of the operator's scale is noise: the Krylov space is exhausted."""
+"""A new direction shorter than this many roundings of the operator's scale is noise: the Krylov space is exhausted."""
 
 
 class _Probe(NamedTuple):
@@ -60,10 +60,10 @@ def lanczos(
 
     **Arguments:**
 
-    - `operator`: symmetric, of lineax or of this package. That is checked on the way, at no cost.
-    - `start`: a vector of the structure `operator.in_structure()`, of any length but zero.
+    - `operator`: symmetric, of lineax or of this package. Symmetry is checked during the run, at no cost.
+    - `start`: a vector of the structure `operator.in_structure()`, of nonzero length.
     - `order`: the number of products to make, at most the size of the operator.
-    - `progress`: a function `(done, total)`, called now and then.
+    - `progress`: a function `(done, total)`, called about 20 times during the run.
 
     **Returns:**
 
@@ -75,7 +75,7 @@ def lanczos(
         raise ValueError(f"`order` must lie between 1 and the size of the operator, {operator.in_size()}, got {order}")
     with precision(_dtype(operator), operator, start):
         flat, _ = ravel_pytree(start)
-        (result,) = tridiagonalise(operator, [flat], order, progress)
+        (result,) = tridiagonalize(operator, [flat], order, progress)
     return result
 
 
@@ -94,7 +94,7 @@ def check_operator(operator: lx.AbstractLinearOperator) -> None:
         raise ValueError(f"the operator must act on real vectors of one dtype with at least one entry, got {ins}")
 
 
-def tridiagonalise(
+def tridiagonalize(
     operator: lx.AbstractLinearOperator, starts: Sequence[Array], order: int, progress: Progress | None = None
 ) -> list[Tridiagonal]:
     """Lanczos from several flat vectors at once, sharing each evaluation of the operator."""
@@ -115,7 +115,7 @@ def tridiagonalise(
 
 
 def _begin(vector: Float[Array, " size"], order: int) -> _Probe:
-    # Every array is one of its own, since all of them are given away to the program.
+    # Every array is a separate one, since all of them are donated to the program.
     return _Probe(
         basis=jnp.zeros((order, vector.size), vector.dtype),
         vector=vector,
@@ -130,7 +130,7 @@ def _begin(vector: Float[Array, " size"], order: int) -> _Probe:
 
 @eqx.filter_jit(donate="all-except-first")
 def _advance(operator_and_stop, probes):
-    # Where to stop is an argument of the program: progress reports do not compile it again.
+    # The last step is an argument of the program, so that progress reports do not compile it again.
     operator, stop = operator_and_stop
     _, unravel = ravel_pytree(jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), operator.in_structure()))
 
@@ -152,7 +152,7 @@ def _advance(operator_and_stop, probes):
 
 def _step(probe: _Probe, image: Float[Array, " size"]) -> _Probe:
     step, vector = probe.steps, probe.vector
-    # A probe that has finished has the vector zero and writes where its last step has written nothing.
+    # A finished probe has the vector zero and rewrites the row after its last step unchanged.
     basis = jnp.where(probe.active, vector, probe.basis[step])
     basis = probe.basis.at[step].set(basis)
     diagonal = jnp.dot(vector, image)
@@ -161,7 +161,7 @@ def _step(probe: _Probe, image: Float[Array, " size"]) -> _Probe:
     before = jnp.linalg.norm(rest)
     found = basis @ rest
     rest = rest - found @ basis
-    # "Twice is enough", and once is when nothing much was taken away.
+    # "Twice is enough", and once is enough when little was removed.
     rest = jax.lax.cond(
         jnp.linalg.norm(rest) < 0.7 * before, lambda rest: rest - (basis @ rest) @ basis, lambda rest: rest, rest
     )
@@ -198,7 +198,7 @@ def _finish(operator, probe: _Probe, length: float) -> Tridiagonal:
     if not (np.isfinite(diagonal).all() and np.isfinite(off_diagonal).all()):
         raise FloatingPointError(
             f"the operator gave NaN or infinity at step {steps} of Lanczos: "
-            "look at the loss and its gradient at these parameters first"
+            "check the loss and its gradient at these parameters"
         )
     eps = float(np.finfo(probe.basis.dtype).eps)
     scale = float(probe.scale)

@@ -1,4 +1,4 @@
-"""What a tridiagonal matrix says about a spectral measure: nodes, weights, and sharp bounds."""
+"""From a tridiagonal matrix to a spectral measure: nodes, weights, and sharp bounds."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,14 +13,14 @@ Vector = Float[np.ndarray, " steps"]
 
 @dataclass(frozen=True)
 class Tridiagonal:
-    """The spectral measure of an operator at a vector, as far as some steps of Lanczos see it.
+    """The spectral measure of an operator at a vector, as approximated by some steps of Lanczos.
 
     **Arguments:**
 
     - `diagonal`, `off_diagonal`: the entries of the tridiagonal matrix.
     - `next_off_diagonal`: the off-diagonal entry that the next step would begin with. It is zero when the Krylov space
         is exhausted: then the nodes are eigenvalues, and the quadrature is the measure.
-    - `length`: that of the starting vector.
+    - `length`: the length of the starting vector.
     """
 
     diagonal: Float[np.ndarray, " steps"]
@@ -30,7 +30,7 @@ class Tridiagonal:
 
     @property
     def complete(self) -> bool:
-        """Whether the nodes and weights are the whole truth about the starting vector (up to rounding)."""
+        """Whether the nodes and weights are the exact measure of the starting vector (up to rounding)."""
         return self.next_off_diagonal == 0.0
 
     def quadrature(self) -> tuple[Vector, Vector]:
@@ -44,10 +44,10 @@ class Tridiagonal:
         return abs(self.next_off_diagonal) * np.abs(last)
 
     def mass_up_to(self, x: float, *, inclusive: bool = True) -> tuple[float, float]:
-        """The least and the most mass that the measure can have up to x, or strictly below x.
+        """The smallest and the largest mass that the measure can have up to x, or strictly below x.
 
         These are the inequalities of Chebyshev, Markov and Stieltjes in their sharp form: among all measures with the
-        moments that Lanczos has seen, the extremes are those of the quadrature with a node at x. They are close to
+        moments that Lanczos has computed, the extremes are those of the quadrature with a node at x. They are close to
         each other wherever x lies in a gap of the spectrum.
         """
         if self.complete:
@@ -76,11 +76,11 @@ class Tridiagonal:
 
 @dataclass(frozen=True)
 class Discrete:
-    """A spectral measure that is known: eigenvalues, ascending, and the share of each.
+    """A spectral measure that is known exactly: eigenvalues, ascending, and the weight of each.
 
     **Arguments:**
 
-    - `nodes`, `weights`: the eigenvalues and their shares, which add up to 1.
+    - `nodes`, `weights`: the eigenvalues and their weights, which add up to 1.
     """
 
     nodes: Float[np.ndarray, " eigenvalues"]
@@ -92,7 +92,7 @@ class Discrete:
         return True
 
     def quadrature(self) -> tuple[Vector, Vector]:
-        """The eigenvalues and their shares."""
+        """The eigenvalues and their weights."""
         return self.nodes, self.weights
 
     def errors(self) -> Vector:
@@ -100,13 +100,13 @@ class Discrete:
         return np.zeros_like(self.nodes)
 
     def mass_up_to(self, x: float, *, inclusive: bool = True) -> tuple[float, float]:
-        """The share of eigenvalues up to x, or strictly below x, twice: there is nothing to bound."""
+        """The fraction of eigenvalues up to x, or strictly below x, as both bounds."""
         mass = float(self.weights[self.nodes <= x if inclusive else self.nodes < x].sum())
         return mass, mass
 
 
 def _eigen(diagonal: np.ndarray, off_diagonal: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Eigenvalues of a tridiagonal matrix, and the first and last entries of its eigenvectors."""
-    # Without the threads of a dense eigendecomposition, which crawl on a machine that is busy.
+    # Without the threads of a dense eigendecomposition, which are slow on a busy machine.
     values, vectors = scipy.linalg.eigh_tridiagonal(diagonal, off_diagonal)
     return values, vectors[0], vectors[-1]

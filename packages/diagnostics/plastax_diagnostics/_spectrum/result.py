@@ -1,4 +1,4 @@
-"""Spectra: what is known of an operator's eigenvalues."""
+"""The class `Spectrum`: the eigenvalues of an operator, exact or estimated."""
 
 from dataclasses import dataclass
 from os import PathLike
@@ -17,7 +17,7 @@ RankMethod = Literal["quadrature", "paper"]
 
 
 class Extremes(NamedTuple):
-    """The outermost nodes, and how far from them an eigenvalue is at most."""
+    """The outermost nodes, and the largest possible distance of each to an eigenvalue."""
 
     smallest: float
     largest: float
@@ -66,18 +66,18 @@ class Spectrum:
 
     @property
     def rounding(self) -> float:
-        """How far rounding can have moved an eigenvalue: thresholds below it are not resolved."""
+        """The largest effect of rounding on an eigenvalue: thresholds below it are not resolved."""
         return GUARD * self.eps * max(abs(node) for nodes in self.nodes for node in (nodes[0], nodes[-1]))
 
     def density(
         self, grid: Any = None, sigma: float | None = None, *, eps: float | None = None
     ) -> tuple[Float[np.ndarray, " points"], Float[np.ndarray, " points"]]:
-        """The density of the eigenvalues, smoothed, with integral 1: a picture, not a source of counts.
+        """The smoothed density of the eigenvalues, with integral 1: for plots, not for counts.
 
         **Arguments:**
 
-        - `grid`: where it is wanted. By default 1000 points over the whole spectrum.
-        - `sigma`: standard deviation of the Gaussian that each node is spread to. By default 1 % of the range.
+        - `grid`: the points to evaluate it at. By default 1000 points over the whole spectrum.
+        - `sigma`: standard deviation of the Gaussian at each node. By default 1 % of the range.
         - `eps`: a threshold of interest. There is a warning when `sigma` is too large to show it.
 
         **Returns:**
@@ -93,11 +93,11 @@ class Spectrum:
         return grid, smooth(nodes, weights, grid, sigma)
 
     def epsilon_rank(self, eps: float, *, signed: bool = False, method: RankMethod = "quadrature") -> Estimate:
-        """How many eigenvalues are larger than a threshold: a count, not a share.
+        """The number of eigenvalues above a threshold: a count, not a fraction.
 
-        Two errors come with it. Random probes have noise (`standard_error`), which falls with their number. A
-        quadrature leaves open on which side of the threshold some of the mass lies, less so with a higher order.
-        `lower` and `upper` hold both, and rounding.
+        It has two errors. Random probes have noise (`standard_error`), which falls with their number. A quadrature does
+        not determine on which side of the threshold some of the mass lies; a higher order determines more of it.
+        `lower` and `upper` include both, and rounding.
 
         **Arguments:**
 
@@ -119,13 +119,13 @@ class Spectrum:
                 raise ValueError("the released code counts absolute values: method='paper' has no signed=True")
             value = self.size * paper_rank_share([measure.quadrature() for measure in self.measures], eps)
             return Estimate(value, np.inf, 0.0, float(self.size), resolved=False)
-        # Without negative eigenvalues the two counts are one, and the signed one has the narrower bracket.
+        # Without negative eigenvalues the two counts are equal, and the signed one has the narrower bracket.
         signed = signed or self.positive
         shares = [_share_beyond(measure, eps, signed) for measure in self.measures]
         return self._count(shares, [_share_bounds(measure, eps, signed, self.rounding) for measure in self.measures])
 
     def _count(self, shares: list[float], brackets: list[Any]) -> Estimate:
-        """A number of eigenvalues, from the share that each probe finds and the bracket that its quadrature has."""
+        """A number of eigenvalues, from the fraction that each probe finds and the bracket of its quadrature."""
         counts = self.size * np.array(shares)
         lowest, highest = (float(bound) for bound in self.size * np.mean(brackets, axis=0))
         value = float(np.clip(np.mean(counts), 0, self.size))
@@ -138,7 +138,7 @@ class Spectrum:
         return Estimate(value, error, lower, upper, resolved, scatter(counts))
 
     def moment(self, power: int) -> float:
-        """The mean of a power of all eigenvalues. There is no quadrature error up to the power 2 order - 1."""
+        """The mean of a power of all eigenvalues. There is no quadrature error up to the power `2 * order - 1`."""
         return float(np.mean([np.sum(weights * nodes**power) for nodes, weights in self._quadratures()]))
 
     @property
@@ -146,8 +146,8 @@ class Spectrum:
         """The sum of all eigenvalues.
 
         There is no quadrature error. `lower` and `upper` are two standard errors of the probes away, with the error
-        taken at the bounds as for `epsilon_rank`. The trace comes from few random vectors, however high the order:
-        where it is what is wanted, take a low order and many probes (order 6 with 48 probes, not order 288 with one).
+        taken at the bounds as for `epsilon_rank`. The order does not improve it: for an
+        accurate trace, use a low order and many probes (order 6 with 48 probes, not order 288 with one).
         """
         traces = np.array([self.size * np.sum(weights * nodes) for nodes, weights in self._quadratures()])
         value = float(np.mean(traces))
@@ -172,7 +172,7 @@ class Spectrum:
 
     @property
     def extremes(self) -> Extremes:
-        """The smallest and the largest eigenvalue, from inside: true ones can only lie further out."""
+        """Estimates of the smallest and the largest eigenvalue; the true ones can only lie further out."""
         errors = [measure.errors() for measure in self.measures]
         smallest, low = min((nodes[0], error[0]) for nodes, error in zip(self.nodes, errors, strict=True))
         largest, high = max((nodes[-1], -error[-1]) for nodes, error in zip(self.nodes, errors, strict=True))
@@ -189,18 +189,18 @@ class Spectrum:
         return self.size * self.moment(2) / self.norm**2 if self.norm > 0 else 0.0
 
     def negative_mass(self, eps: float | None = None) -> Estimate:
-        """The share of eigenvalues below -eps, with its errors.
+        """The fraction of eigenvalues below -eps, with its errors.
 
-        Next to zero a quadrature puts much of its mass on one node, and the sign of that node is chance. Then the
-        bracket is wide and `resolved` is `False`: take a larger `eps`.
+        Near zero a quadrature puts much of its mass on one node, and the sign of that node is random. Then the
+        bracket is wide and `resolved` is `False`: use a larger `eps`.
 
         **Arguments:**
 
-        - `eps`: the threshold, not negative. By default what rounding may have done.
+        - `eps`: the threshold, not negative. By default the largest effect of rounding.
 
         **Returns:**
 
-        An [`plastax_diagnostics.Estimate`][] of a share between 0 and 1.
+        An [`plastax_diagnostics.Estimate`][] of a fraction between 0 and 1.
         """
         eps = self.rounding if eps is None else eps
         if not (np.isfinite(eps) and eps >= 0):
@@ -249,7 +249,7 @@ class Spectrum:
 
     @staticmethod
     def load(path: str | PathLike) -> "Spectrum":
-        """Reads a spectrum that was saved."""
+        """Reads a spectrum from a file that `save` has written."""
         with np.load(path) as file:
             data = {name: file[name] for name in file.files}
         cuts = np.cumsum(data["orders"])[:-1]

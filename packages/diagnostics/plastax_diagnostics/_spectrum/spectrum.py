@@ -11,7 +11,7 @@ from jaxtyping import PRNGKeyArray
 
 from .._operators.precision import precision
 from .exact import exact_spectrum_if_cheap
-from .lanczos import Progress, check_operator, tridiagonalise
+from .lanczos import Progress, check_operator, tridiagonalize
 from .result import Spectrum
 
 
@@ -57,17 +57,19 @@ def spectrum(
 
     **Arguments:**
 
-    - `operator`: of lineax or of this package. It must be symmetric; Lanczos sees when it is not, and raises.
+    - `operator`: of lineax or of this package. It must be symmetric; Lanczos detects it if it is not, and raises.
     - `key`: for the probes, which are Gaussian vectors scaled to length 1.
-    - `order`: the number of products for each probe. It is cut to the size of the operator, with a word in the log.
-    - `probes`: their number. One is enough for a large operator; errors fall with its square root.
-    - `exact`: take exact eigenvalues where they are cheap, with a line in the log. `False` for probes in any case.
-        Cheap is: up to 1000 parameters, if 32 products at once fit into 1 GiB; for the Gauss-Newton and the Gram
+    - `order`: the number of products for each probe. It is reduced to the size of the operator, with a warning in the
+        log.
+    - `probes`: the number of probes. One is enough for a large operator; errors fall with the square root of the
+        number.
+    - `exact`: compute exact eigenvalues where they are cheap, with a line in the log. `False` to always use probes.
+        Cheap means: up to 1000 parameters, if 32 products at once fit into 1 GiB; for the Gauss-Newton and the Gram
         matrix of a network of dense layers, up to 3000 samples x outputs; and wherever it takes no more products than
         probing would.
     - `batch`: how many probes share each evaluation of the operator. By default as many (up to 4) as keep
         their bases, `order` vectors each, within 256 MiB in all. The others follow in sequence, in the same program.
-    - `progress`: a function `(done, total)` of steps, called now and then. It does not compile anything again.
+    - `progress`: a function `(done, total)` of steps, called during the run. It does not cause another compilation.
 
     **Returns:**
 
@@ -78,11 +80,11 @@ def spectrum(
     check_key(key)
     check_operator(operator)
     if exact and (found := exact_spectrum_if_cheap(operator, order * probes)) is not None:
-        log.info("the exact eigenvalues of %s are cheap here: no probes are taken", type(operator).__name__)
+        log.info("the exact eigenvalues of %s are cheap here: no probes are used", type(operator).__name__)
         return found
     size = operator.in_size()
     if order > size:
-        log.warning("order %d is cut to %d, the size of the operator", order, size)
+        log.warning("order %d is reduced to %d, the size of the operator", order, size)
         order = size
     dtype = jax.tree.leaves(operator.in_structure())[0].dtype
     if batch is None:
@@ -93,11 +95,11 @@ def spectrum(
     with precision(dtype, operator):
         keys = jax.random.split(key, probes)
         for begin in range(0, probes, batch):
-            # The last batch is filled up rather than compiled for on its own.
+            # The last batch is padded, so that it needs no program of its own.
             chosen = [keys[min(begin + index, probes - 1)] for index in range(batch)]
             starts = [jax.random.normal(each, (size,), dtype) for each in chosen]
             done = order * (begin // batch)
             report = None if progress is None else lambda step, _, done=done: progress(done + step, total)
-            measures += tridiagonalise(operator, starts, order, report)[: probes - begin]
+            measures += tridiagonalize(operator, starts, order, report)[: probes - begin]
     eps = float(jnp.finfo(dtype).eps)
     return Spectrum(tuple(measures), size, lx.is_positive_semidefinite(operator), eps)
