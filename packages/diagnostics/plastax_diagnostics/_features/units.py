@@ -153,7 +153,7 @@ def unit_scalars(features: PyTree[Float[Array, "..."]], threshold: float = 0.025
 
 
 def rows_of(layer: Float[Array, "samples *positions units"]) -> Float[Array, "rows units"]:
-    """FeatureTree with the positions of a convolution counted as more samples."""
+    """Features with the positions of a convolution counted as more samples."""
     if layer.ndim < 2 or 0 in layer.shape:
         raise ValueError(
             f"features must have shape [samples, ..., units] with at least one of each, got shape {layer.shape}"

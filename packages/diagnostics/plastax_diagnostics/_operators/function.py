@@ -31,7 +31,7 @@ def check_model(model: Any) -> None:
     """Raises, with the way out, for a module that is not a function `(params, inputs) -> outputs`."""
     if not callable(model):
         raise TypeError(f"`model` must be a function (params, inputs) -> outputs, got {model!r}")
-    kinds = {base.__module__ for base in type(model).__mro__ if base.__name__ == "Module"}
+    kinds = {base.__module__ for base in inspect.getmro(type(model)) if base.__name__ == "Module"}
     if any(kind.startswith("flax.nnx") for kind in kinds):
         raise TypeError(
             "`model` is a Flax NNX module. Split it, `graph, params, rest = nnx.split(model, nnx.Param, ...)`, and "

@@ -15,7 +15,7 @@ def default_grid(nodes: np.ndarray, sigma: float, points: int = 1000) -> Vector:
 
 
 def default_sigma(nodes: np.ndarray) -> float:
-    """A hundredth of the range of the nodes, or of their size when they are all one."""
+    """A hundredth of the range of the nodes, or of their size when they are all equal."""
     span = float(nodes.max() - nodes.min())
     return 0.01 * (span or float(np.abs(nodes).max()) or 1.0)
 

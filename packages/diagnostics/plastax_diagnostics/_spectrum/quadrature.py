@@ -88,7 +88,7 @@ class Discrete:
 
     @property
     def complete(self) -> bool:
-        """Always."""
+        """Always true."""
         return True
 
     def quadrature(self) -> tuple[Vector, Vector]:

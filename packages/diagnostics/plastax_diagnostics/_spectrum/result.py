@@ -270,14 +270,14 @@ def _share_beyond(measure, eps, signed):
 
 
 def _share_below(measure, eps, rounding):
-    """The least and the most mass below -eps, with all eigenvalues moved by rounding either way."""
+    """The smallest and the largest mass below -eps, with all eigenvalues moved by rounding either way."""
     least, _ = measure.mass_up_to(-eps - rounding, inclusive=False)
     _, most = measure.mass_up_to(-eps + rounding, inclusive=False)
     return np.clip([least, most], 0, 1)
 
 
 def _share_bounds(measure, eps, signed, rounding):
-    """The least and the most mass beyond the threshold, with all eigenvalues moved by rounding either way."""
+    """The smallest and the largest mass beyond the threshold, with all eigenvalues moved by rounding either way."""
     _, most = measure.mass_up_to(eps + rounding)
     least, _ = measure.mass_up_to(eps - rounding)
     if signed:
