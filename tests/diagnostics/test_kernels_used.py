@@ -50,8 +50,8 @@ def samples(loss, count=SAMPLES, outputs=WIDTHS[-1]):
     return inputs, jnp.asarray(rng.normal(size=(count, outputs)), jnp.float32)
 
 
-def operator_of(kind, model, loss, params, data, chunk=None, **settings):
-    data = diagnostics.Samples(data, chunk=chunk)
+def operator_of(kind, model, loss, params, data, chunk=None, mesh=None, **settings):
+    data = diagnostics.Samples(data, chunk=chunk, mesh=mesh)
     if kind == "hessian":
         return diagnostics.hessian(diagnostics.task_loss(model, loss), params, data, **settings)
     return diagnostics.ggn(model, loss, params, data, **settings)
