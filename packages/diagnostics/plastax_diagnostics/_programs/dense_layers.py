@@ -226,6 +226,6 @@ def _check_found(plan, names, leaves):
             )
         if leaf.ndim == 2 and used.count(index) != 1:
             raise ValueError(
-                f"params{names[index]} is used in {used.count(index)} visible dense layers, not in exactly "
+                f"params{names[index]} is used in {used.count(index)} dense layers, not in exactly "
                 "one: kernels that are shared, reshaped, or used inside a loop have no Kronecker factors here"
             )
