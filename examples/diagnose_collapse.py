@@ -1,8 +1,8 @@
-"""Diagnose a healthy and a collapsed network at the start of the same new task, and see what training makes of it.
+"""Diagnose a fresh and a collapsed network at the start of the same new task, then train both and compare.
 
-A small ReLU network learns one task of random labels after another by plain SGD until its units die and its curvature
-goes. A fresh network of the same size is the yardstick. One call each tells them apart before either has taken a step
-on the new task; full-batch training then shows whether it was right.
+A small ReLU network learns one task of random labels after another with plain SGD until many of its units are dead and
+little curvature is left. A fresh network of the same size is the reference. One report for each distinguishes them
+before the first step on the new task. Full-batch training then shows whether the reports were right.
 
     python examples/diagnose_collapse.py --out collapse.png
 """
@@ -90,15 +90,14 @@ def main(out=None, *, tasks=10, steps_per_task=4000, task_rate=0.1, learning_rat
             "cross_entropy",
             params,
             data,
-            learning_rate=learning_rate,
-            steps=steps,
+            diagnostics.StepBudget(learning_rate, steps),
             key=keys[2],
             features=features,
-            settings=dataclasses.replace(diagnostics.FULL, order=order, residual_order=order),
+            effort=dataclasses.replace(diagnostics.FULL, order=order, residual_order=order),
         )
         trained = learn_in_full(params, data, learning_rate, steps)
         reached[name] = float(jnp.mean(jnp.argmax(model(trained, inputs), axis=1) == labels))
-        print(f"=== {name}: {reached[name]:.0%} of the new labels learnt in {steps} steps ===")
+        print(f"=== {name}: {reached[name]:.0%} of the new labels learned in {steps} steps ===")
         print(reports[name], end="\n\n")
     if out is not None:
         draw(out, reports, reached)

@@ -1,4 +1,4 @@
-"""The kernel of a gated linear network tends to a closed form that ignores the order of the inputs, as the width grows.
+"""The kernel of a gated linear network converges to a closed form that is invariant to permutations of the inputs.
 
 For each width, the tangent kernel of a linearized ReLU network is computed on a few inputs and on the same inputs with
 their coordinates permuted, and both are compared with the infinite-width kernel. The distances fall like one over the
@@ -29,7 +29,7 @@ def network_kernel(inputs, width, outputs, key):
     gates = jax.random.normal(gate_key, (inputs.shape[1], width))
     frozen = gates, jax.random.normal(readout_key, (width, outputs))
     model = jax.tree_util.Partial(gated_linear, frozen)
-    return np.asarray(diagnostics.dense(diagnostics.gram(model, gates, inputs, reduction="sum")))
+    return np.asarray(diagnostics.dense(diagnostics.ntk(model, gates, inputs, reduction="sum")))
 
 
 def main(out=None, *, widths=(10, 100, 1000), seeds=3, samples=12, dimension=20, outputs=2):

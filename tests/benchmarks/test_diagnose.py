@@ -8,14 +8,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import plastax_diagnostics as pd
+import plastax_diagnostics as diagnostics
 from plastax_benchmarks.data import Images
 from plastax_benchmarks.presets import settings_for
 from plastax_benchmarks.problems import incremental_cifar, linearized_mnist, permuted_mnist, slowly_changing_regression
-from plastax_benchmarks.training import gram
-from plastax_benchmarks.training.diagnose import diagnose, epsilon_rank_at, look
-from plastax_benchmarks.training.gram import GramMatrix, Outputs, count_above, gram_matrix, rows_for
+from plastax_benchmarks.training.diagnose import diagnose, epsilon_rank_at, look, rows_for
 from plastax_benchmarks.training.learner import Trainer, keys_of, losses, some_examples
+from plastax_diagnostics import ExactGram
+from plastax_diagnostics._spectrum import exact_gram
+from plastax_diagnostics._spectrum.exact_gram import count_above
 
 
 def toy_images(classes, shape, per_class=6):
@@ -80,7 +81,16 @@ def dense_ggn(trainer, learner, task, inputs, weighted=True):
 
 def model_of(trainer, learner, keys, data, number):
     classes = trainer.problem.active_classes(data, keys.stream, number)
-    return Outputs(trainer.static, learner.model_state, None if classes is None else jnp.asarray(classes, jnp.int32))
+    outputs = None if classes is None else jnp.asarray(classes, jnp.int32)
+    return diagnostics.apply_model(trainer.static, learner.model_state, outputs=outputs)
+
+
+def gram_matrix(model, loss, params, inputs):
+    outputs = jax.eval_shape(model, params, inputs).shape[1]
+    # The curvature of both losses does not depend on the targets.
+    targets = jnp.zeros(len(inputs), int) if loss == "cross_entropy" else jnp.zeros((len(inputs), outputs))
+    operator = diagnostics.loss_weighted_gram(model, loss, params, (inputs, targets), dtype="float64")
+    return diagnostics.exact_gram(operator)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +122,7 @@ def test_gradients_in_blocks_and_in_float32_give_the_same_matrix(monkeypatch):
     model = model_of(trainer, learner, keys, data, 1)
     whole = gram_matrix(model, "cross_entropy", learner.params, inputs).matrix
     convolutions = sum(leaf.size for leaf in jax.tree.leaves(learner.params.convs))
-    monkeypatch.setattr(gram, "MEMORY", 2 * 4 * convolutions * 7)  # Blocks of 7 of the 20 gradients.
+    monkeypatch.setattr(exact_gram, "MEMORY", 2 * 4 * convolutions * 7)  # Blocks of 7 of the 20 gradients.
     blocks = gram_matrix(model, "cross_entropy", learner.params, inputs).matrix
     assert np.abs(blocks - whole).max() > 0
     np.testing.assert_allclose(blocks, whole, atol=1e-5 * np.abs(whole).max())
@@ -129,7 +139,7 @@ def test_counting_by_inertia_is_counting_eigenvalues(eps):
     assert count_above(hollow, 0.0) == 1
     low = rng.normal(size=(40, 3))
     assert count_above(low @ low.T, 1e-9) == 3
-    assert GramMatrix(np.zeros((5, 5)), 1).count_above(1e-9) == 0
+    assert ExactGram(np.zeros((5, 5)), 1).count_above(1e-9) == 0
 
 
 def test_a_network_that_has_diverged_is_an_error():
@@ -160,7 +170,7 @@ def test_a_diagnosis_counts_what_the_dense_matrix_has(case):
     lines = {}
     for rows, line, text in diagnose(trainer, learner, keys, data, 1):
         lines[rows] = line
-        report = pd.PlasticityReport.from_json(text)
+        report = diagnostics.PlasticityReport.from_json(text)
         assert report.seconds == 0.0
         assert report.samples == line["samples"] == 24
         assert report.eps == line["eps"]

@@ -15,7 +15,7 @@ import pytest
 from jax.flatten_util import ravel_pytree
 from rl_support import TINY, Sledge, everything
 
-import plastax_diagnostics as pd
+import plastax_diagnostics as diagnostics
 from plastax.models import ActorCritic
 from plastax_benchmarks.rl import ppo
 from plastax_benchmarks.rl.changes import around_changes, changes_between
@@ -69,7 +69,7 @@ def test_spectra_are_taken_at_the_friction_then_in_force(whole):
     assert seen == [each for each in expected for _ in range(4)]
     assert {(row["network"], row["size"]) for row in found} == {("actor", 3 * 8 + 8 + 8 * 2 + 2 + 2), ("critic", 41)}
     assert all(0 <= row["lower"] <= row["epsilon_rank"] <= row["upper"] <= row["size"] for row in found)
-    spectrum = pd.Spectrum.load(whole / "spectra" / "task1_start_critic_seed1.npz")
+    spectrum = diagnostics.Spectrum.load(whole / "spectra" / "task1_start_critic_seed1.npz")
     names = ("when", "task", "network", "seed")
     line = next(row for row in found if [row[name] for name in names] == ["start", 1, "critic", 1])
     assert spectrum.epsilon_rank(line["eps"]).value == line["epsilon_rank"]

@@ -6,27 +6,27 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import plastax_diagnostics as pd
+import plastax_diagnostics as diagnostics
 from plastax_benchmarks.presets import settings_for
 from plastax_benchmarks.problems.load import load_problem
 from plastax_benchmarks.runs import open_run, read_checkpoint
-from plastax_benchmarks.spectra.figure import panels, stretched_density
+from plastax_benchmarks.spectra.figure import panels
 from plastax_benchmarks.spectra.reports import Place, choose, find_reports
 from plastax_benchmarks.spectrum_command import spectrum
 from plastax_benchmarks.training.learner import Trainer
 from plastax_benchmarks.training.programs import Member, Programs
+from plastax_diagnostics._report.density_plot import stretched_density
 
 
 @pytest.fixture(scope="module")
 def report():
     data = (jax.random.normal(jax.random.key(0), (6, 3)), jnp.arange(6) % 2)
-    return pd.plasticity_report(
+    return diagnostics.plasticity_report(
         lambda params, inputs: inputs @ params,
         "cross_entropy",
         jnp.ones((3, 2)),
         data,
-        learning_rate=0.1,
-        steps=100,
+        diagnostics.StepBudget(learning_rate=0.1, steps=100),
         key=jax.random.key(1),
     )
 

@@ -10,9 +10,9 @@ import pytest
 from jax.sharding import Mesh
 
 import plastax
-import plastax_diagnostics as pd
-from plastax_diagnostics._operators import _ggn, _hessian
-from plastax_diagnostics._operators._relu_network import find_relu_network
+import plastax_diagnostics as diagnostics
+from plastax_diagnostics._operators import ggn, hessian
+from plastax_diagnostics._programs.relu_network import find_relu_network
 
 
 WIDTHS = (6, 9, 8, 4)
@@ -50,10 +50,11 @@ def samples(loss, count=SAMPLES, outputs=WIDTHS[-1]):
     return inputs, jnp.asarray(rng.normal(size=(count, outputs)), jnp.float32)
 
 
-def operator_of(kind, model, loss, params, data, **settings):
+def operator_of(kind, model, loss, params, data, chunk=None, mesh=None, **settings):
+    data = diagnostics.Samples(data, chunk=chunk, mesh=mesh)
     if kind == "hessian":
-        return pd.hessian(pd.task_loss(model, loss), params, data, **settings)
-    return pd.ggn(model, loss, params, data, **settings)
+        return diagnostics.hessian(diagnostics.task_loss(model, loss), params, data, **settings)
+    return diagnostics.ggn(model, loss, params, data, **settings)
 
 
 @pytest.fixture
@@ -70,8 +71,8 @@ def calls(monkeypatch):
 
         monkeypatch.setattr(module, name, watched)
 
-    watch(_hessian, "mlp_hvp")
-    watch(_ggn, "mlp_ggnvp")
+    watch(hessian, "mlp_hvp")
+    watch(ggn, "mlp_ggnvp")
     return made
 
 
@@ -168,7 +169,13 @@ def test_the_same_network_is_found_however_it_is_written(model, params, transpos
 def test_models_of_plastax(calls, settings, used):
     model = plastax.models.MLP(6, 4, width=7, depth=2, **settings, key=jax.random.key(0))
     params, static = eqx.partition(model, eqx.is_inexact_array)
-    trace(pd.hessian(pd.task_loss(pd.apply_model(static), "cross_entropy"), params, samples("cross_entropy", 50)))
+    trace(
+        diagnostics.hessian(
+            diagnostics.task_loss(diagnostics.apply_model(static), "cross_entropy"),
+            params,
+            samples("cross_entropy", 50),
+        )
+    )
     assert bool(calls) == used
 
 
@@ -259,9 +266,9 @@ def test_other_settings_do_not_use_the_kernels(calls, kind, kernel, loss, settin
 
 def test_other_losses_of_hessians_do_not_use_the_kernels(calls):
     inputs, targets = samples("squared_error", 50)
-    task = pd.task_loss(plain, "squared_error")
-    trace(pd.hessian(lambda params, data: task(params, data), network(), (inputs, targets)))
-    trace(pd.hessian(task, network(), (inputs, targets[:, :1])))  # Targets that are broadcast over outputs.
+    task = diagnostics.task_loss(plain, "squared_error")
+    trace(diagnostics.hessian(lambda params, data: task(params, data), network(), (inputs, targets)))
+    trace(diagnostics.hessian(task, network(), (inputs, targets[:, :1])))  # Targets that are broadcast over outputs.
     assert not calls
 
 
@@ -277,20 +284,22 @@ def test_an_infinite_loss_gives_nan(calls):
     inputs, targets = samples("squared_error", 50)
     data = (inputs, targets.at[7].set(1e25))  # Finite, with a square that is not.
     params = network((6, 4))
-    operator = pd.hessian(pd.task_loss(plain, "squared_error"), params, data, chunk=20)
+    operator = diagnostics.hessian(
+        diagnostics.task_loss(plain, "squared_error"), params, diagnostics.Samples(data, chunk=20)
+    )
     products = multiplied(operator, random_like(params, 2, PROBES))
     assert all(np.isnan(leaf).all() for leaf in jax.tree.leaves(products))
     assert calls
 
 
 def test_spectrum_uses_the_kernels(calls):
-    data, params, task = samples("squared_error", 50), network((6, 5, 4)), pd.task_loss(plain, "squared_error")
+    data, params, task = samples("squared_error", 50), network((6, 5, 4)), diagnostics.task_loss(plain, "squared_error")
     settings = {"order": 5, "probes": 2, "exact": False}
-    found = pd.spectrum(pd.hessian(task, params, data), jax.random.key(0), **settings)
+    found = diagnostics.spectrum(diagnostics.hessian(task, params, data), jax.random.key(0), **settings)
     assert set(calls) == {"mlp_hvp"}
     calls.clear()
-    hidden = pd.hessian(lambda params, data: task(params, data), params, data)
-    expected = pd.spectrum(hidden, jax.random.key(0), **settings)
+    hidden = diagnostics.hessian(lambda params, data: task(params, data), params, data)
+    expected = diagnostics.spectrum(hidden, jax.random.key(0), **settings)
     assert not calls
     for have, want in zip(found.nodes, expected.nodes, strict=True):
         np.testing.assert_allclose(have, want, atol=1e-5 * want.max(), rtol=0)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import plastax_diagnostics as pd
+import plastax_diagnostics as diagnostics
 
 
 SAMPLES, IN, HIDDEN, OUT = 11, 4, 5, 3
@@ -50,11 +50,11 @@ def exact():
 
 @pytest.fixture(scope="module")
 def layers():
-    return pd.kfac_layers(model, "cross_entropy", PARAMS, (INPUTS, CLASSES), dtype=jnp.float64)
+    return diagnostics.kfac_layers(model, "cross_entropy", PARAMS, (INPUTS, CLASSES), dtype=jnp.float64)
 
 
 def test_layers_rebuild_the_jacobian():
-    found, jacobian = pd.dense_layers(model, PARAMS, INPUTS), per_sample_jacobian(model, PARAMS, INPUTS)
+    found, jacobian = diagnostics.dense_layers(model, PARAMS, INPUTS), per_sample_jacobian(model, PARAMS, INPUTS)
     first, second = found[FIRST], found[SECOND]
     rebuilt = jnp.einsum("ni,noj->noij", first.inputs, first.jacobian)
     np.testing.assert_allclose(rebuilt[:, :, :-1], jacobian["first"]["kernel"], atol=1e-6)
@@ -66,7 +66,7 @@ def test_layers_rebuild_the_jacobian():
 def test_a_relu_at_zero_keeps_its_own_derivative():
     # jax.nn.relu has slope 0 at 0; jnp.maximum, which it is made of, has 1/2.
     params = {"a": jnp.zeros((2, 3)), "b": jnp.ones((3, 1))}
-    found = pd.dense_layers(lambda p, x: jax.nn.relu(x @ p["a"]) @ p["b"], params, jnp.ones((1, 2)))
+    found = diagnostics.dense_layers(lambda p, x: jax.nn.relu(x @ p["a"]) @ p["b"], params, jnp.ones((1, 2)))
     assert not found["['a']"].jacobian.any()
 
 
@@ -77,14 +77,14 @@ def test_layers_are_found_in_equinox_and_flax():
     def apply(params, inputs):
         return jax.vmap(eqx.combine(params, static))(inputs)
 
-    found = pd.dense_layers(apply, params, INPUTS)
+    found = diagnostics.dense_layers(apply, params, INPUTS)
     assert [layer.inputs.shape for layer in found.values()] == [(SAMPLES, IN + 1), (SAMPLES, HIDDEN + 1)]
     jacobian = per_sample_jacobian(apply, params, INPUTS).layers[0].weight  # [samples, outputs, out, in]
     layer = found[".layers[0].weight"]
     np.testing.assert_allclose(jnp.einsum("ni,noj->noji", layer.inputs[:, :-1], layer.jacobian), jacobian, atol=1e-6)
     network = nn.Sequential([nn.Dense(HIDDEN), nn.LayerNorm(), nn.relu, nn.Dense(OUT, use_bias=False)])
     params = jax.jit(network.init)(KEYS[1], INPUTS)
-    found = pd.dense_layers(network.apply, params, INPUTS)
+    found = diagnostics.dense_layers(network.apply, params, INPUTS)
     assert [layer.inputs.shape[1] for layer in found.values()] == [IN + 1, HIDDEN]
 
 
@@ -107,27 +107,29 @@ def test_single_entries_match_the_dense_matrices(layers, exact):
 
 
 def test_a_general_loss_gives_the_same_as_its_closed_form(layers):
-    general = pd.kfac_layers(model, mean_cross_entropy, PARAMS, (INPUTS, CLASSES), dtype=jnp.float64)
+    general = diagnostics.kfac_layers(model, mean_cross_entropy, PARAMS, (INPUTS, CLASSES), dtype=jnp.float64)
     np.testing.assert_allclose(general[FIRST].error().absolute, layers[FIRST].error().absolute, rtol=1e-9)
 
 
 def test_float32_is_close_to_float64(layers):
-    single = pd.kfac_error(model, "cross_entropy", PARAMS, (INPUTS, CLASSES))
+    single = diagnostics.kfac_error(model, "cross_entropy", PARAMS, (INPUTS, CLASSES))
     np.testing.assert_allclose(single[SECOND].relative, layers[SECOND].error().relative, rtol=1e-5)
 
 
 def test_kfac_is_exact_for_a_linear_network_with_squared_error():
     targets = jnp.zeros((SAMPLES, OUT))
     linear = {"kernel": PARAMS["first"]["kernel"][:, :OUT]}
-    error = pd.kfac_error(lambda p, x: x @ p["kernel"], "squared_error", linear, (INPUTS, targets))["['kernel']"]
+    error = diagnostics.kfac_error(lambda p, x: x @ p["kernel"], "squared_error", linear, (INPUTS, targets))[
+        "['kernel']"
+    ]
     assert error.relative < 1e-7  # all samples have the same gradients: nothing to average away
 
 
 def test_a_dead_network_has_zero_error_and_rank_without_nan():
     dead = jax.tree.map(jnp.zeros_like, PARAMS)
     dead["first"]["bias"] = -jnp.ones(HIDDEN)
-    layer = pd.kfac_layers(model, "cross_entropy", dead, (INPUTS, CLASSES))[FIRST]
-    assert layer.error() == pd.KFACError(0.0, 0.0, 0.0, 0.0)
+    layer = diagnostics.kfac_layers(model, "cross_entropy", dead, (INPUTS, CLASSES))[FIRST]
+    assert layer.error() == diagnostics.KFACError(0.0, 0.0, 0.0, 0.0)
     assert (layer.factors.rank, layer.factors.effective_rank, layer.factors.epsilon_rank(0.0)) == (0, 0.0, 0)
 
 
@@ -150,19 +152,23 @@ def convolution(params, images):
 def test_what_has_no_kronecker_factors_is_refused_by_name():
     images = jnp.ones((2, 4, 4, 1))
     with pytest.raises(ValueError, match=r"\['conv'\] has shape \(3, 3, 1, 2\): convolutions are not supported"):
-        pd.kfac_factors(convolution, "cross_entropy", {"conv": jnp.ones((3, 3, 1, 2))}, (images, jnp.zeros(2, int)))
+        diagnostics.kfac_factors(
+            convolution, "cross_entropy", {"conv": jnp.ones((3, 3, 1, 2))}, (images, jnp.zeros(2, int))
+        )
     with pytest.raises(ValueError, match=r"not with \[samples, width\]"):
-        pd.dense_layers(lambda p, x: (x @ p["w"]).sum(axis=1), {"w": jnp.ones((IN, OUT))}, jnp.ones((2, 3, IN)))
+        diagnostics.dense_layers(
+            lambda p, x: (x @ p["w"]).sum(axis=1), {"w": jnp.ones((IN, OUT))}, jnp.ones((2, 3, IN))
+        )
     with pytest.raises(ValueError, match="is used in 2 dense layers"):
-        pd.dense_layers(lambda p, x: x @ p["w"] @ p["w"], {"w": jnp.eye(IN)}, INPUTS)
+        diagnostics.dense_layers(lambda p, x: x @ p["w"] @ p["w"], {"w": jnp.eye(IN)}, INPUTS)
     with pytest.raises(ValueError, match="is used in 0 dense layers"):
-        pd.dense_layers(lambda p, x: (x[:, :, None] * p["w"]).sum(axis=1), {"w": jnp.eye(IN)}, INPUTS)
+        diagnostics.dense_layers(lambda p, x: (x[:, :, None] * p["w"]).sum(axis=1), {"w": jnp.eye(IN)}, INPUTS)
 
 
 def test_bad_input_is_named():
     with pytest.raises(ValueError, match="not all finite"):
-        pd.kfac_layers(model, "cross_entropy", PARAMS, (INPUTS.at[0, 0].set(jnp.nan), CLASSES))
+        diagnostics.kfac_layers(model, "cross_entropy", PARAMS, (INPUTS.at[0, 0].set(jnp.nan), CLASSES))
     with pytest.raises(ValueError, match="chunk must be at least 1"):
-        pd.kfac_error(model, "cross_entropy", PARAMS, (INPUTS, CLASSES), chunk=0)
+        diagnostics.kfac_error(model, "cross_entropy", PARAMS, (INPUTS, CLASSES), chunk=0)
     with pytest.raises(ValueError, match="must return one array"):
-        pd.dense_layers(lambda p, x: (model(p, x), x), PARAMS, INPUTS)
+        diagnostics.dense_layers(lambda p, x: (model(p, x), x), PARAMS, INPUTS)

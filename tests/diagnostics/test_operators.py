@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
 
-import plastax_diagnostics as pd
-from plastax_diagnostics._operators._losses import CrossEntropy
+import plastax_diagnostics as diagnostics
+from plastax_diagnostics._operators.losses import CrossEntropy
 
 
 SAMPLES, INPUTS, OUTPUTS = 7, 4, 3
@@ -76,11 +76,13 @@ def test_dense_forms_match_dense_derivatives(loss):
     params, data = network(), samples(loss)
     hessian, ggn, _ = references(loss, params, data)
     found = {
-        "hessian": pd.hessian(pd.task_loss(model, loss), params, data, dtype="float64", chunk=3),
-        "ggn": pd.ggn(model, loss, params, data, dtype="float64", chunk=3),
-        "residual": pd.residual_term(model, loss, params, data, dtype="float64", reduction="sum"),
+        "hessian": diagnostics.hessian(
+            diagnostics.task_loss(model, loss), params, diagnostics.Samples(data, chunk=3), dtype="float64"
+        ),
+        "ggn": diagnostics.ggn(model, loss, params, diagnostics.Samples(data, chunk=3), dtype="float64"),
+        "residual": diagnostics.curvature_residual(model, loss, params, data, dtype="float64", reduction="sum"),
     }
-    found = {name: np.asarray(pd.dense(operator)) for name, operator in found.items()}
+    found = {name: np.asarray(diagnostics.dense(operator)) for name, operator in found.items()}
     assert all(matrix.dtype == np.float64 for matrix in found.values())
     np.testing.assert_allclose(found["hessian"], hessian, atol=1e-13)
     np.testing.assert_allclose(found["ggn"], ggn, atol=1e-13)
@@ -91,7 +93,9 @@ def test_gram_is_that_of_the_jacobian():
     params, (inputs, targets) = network(), samples("squared_error")
     *_, jacobian = references("squared_error", params, (inputs, targets))
     for reduction, scale in (("mean", SAMPLES), ("sum", 1)):
-        found = pd.dense(pd.gram(model, params, inputs, reduction=reduction, dtype="float64", chunk=3))
+        found = diagnostics.dense(
+            diagnostics.ntk(model, params, diagnostics.Samples(inputs, chunk=3), reduction=reduction, dtype="float64")
+        )
         np.testing.assert_allclose(found, jacobian @ jacobian.T / scale, atol=1e-12)
 
 
@@ -99,7 +103,9 @@ def test_gram_is_that_of_the_jacobian():
 def test_loss_weighted_gram_shares_its_spectrum_with_the_ggn(loss):
     params, data = network(), samples(loss)
     ggn = np.linalg.eigvalsh(references(loss, params, data)[1])
-    gram = pd.dense(pd.loss_weighted_gram(model, loss, params, data, dtype="float64", chunk=4))
+    gram = diagnostics.dense(
+        diagnostics.loss_weighted_gram(model, loss, params, diagnostics.Samples(data, chunk=4), dtype="float64")
+    )
     gram = np.linalg.eigvalsh(np.asarray(gram))
     smaller = min(len(ggn), len(gram))
     np.testing.assert_allclose(gram[-smaller:], ggn[-smaller:], atol=1e-14 * ggn[-1])
@@ -112,17 +118,19 @@ def test_a_part_of_the_parameters_is_a_block_of_the_matrix():
     hessian, ggn, _ = references("squared_error", params, data)
     bias, last = slice(0, 5), slice(25, 40)  # of the flat parameters: biases, kernel, kernel
 
-    operator = pd.hessian(
-        pd.task_loss(model, "squared_error"), params, data, where=lambda p: p["first"]["b"], dtype="float64"
+    operator = diagnostics.hessian(
+        diagnostics.task_loss(model, "squared_error"), params, data, where=lambda p: p["first"]["b"], dtype="float64"
     )
-    np.testing.assert_allclose(pd.dense(operator), hessian[bias, bias], atol=1e-13)
+    np.testing.assert_allclose(diagnostics.dense(operator), hessian[bias, bias], atol=1e-13)
 
     def two_parts(params):
         return params["last"], params["first"]["b"]
 
-    operator = pd.ggn(model, "squared_error", params, data, where=two_parts, dtype="float64", chunk=2)
+    operator = diagnostics.ggn(
+        model, "squared_error", params, diagnostics.Samples(data, chunk=2), where=two_parts, dtype="float64"
+    )
     order = np.r_[last, bias]
-    np.testing.assert_allclose(pd.dense(operator), ggn[np.ix_(order, order)], atol=1e-13)
+    np.testing.assert_allclose(diagnostics.dense(operator), ggn[np.ix_(order, order)], atol=1e-13)
 
 
 def test_float32_by_default_with_new_arrays_and_no_second_compilation():
@@ -130,13 +138,13 @@ def test_float32_by_default_with_new_arrays_and_no_second_compilation():
 
     def counted(params, data):
         traces.append(None)
-        return pd.task_loss(model, "cross_entropy")(params, data)
+        return diagnostics.task_loss(model, "cross_entropy")(params, data)
 
     data = samples("cross_entropy")
     vector = network(7)
     results = []
     for seed in (0, 1):
-        operator = pd.hessian(counted, network(seed), data, chunk=3)
+        operator = diagnostics.hessian(counted, network(seed), diagnostics.Samples(data, chunk=3))
         traces.clear()  # the factory looks at shapes
         results.append((operator.mv(vector), references("cross_entropy", network(seed), data)[0], len(traces)))
     assert [count for _, _, count in results][1] == 0 < results[0][2]
@@ -149,10 +157,10 @@ def test_float32_by_default_with_new_arrays_and_no_second_compilation():
 def test_operators_are_pytrees_that_pass_through_jit_and_lineax():
     params, data = network(), samples("cross_entropy")
     _, ggn, _ = references("cross_entropy", params, data)
-    operator = pd.ggn(model, "cross_entropy", params, data)
+    operator = diagnostics.ggn(model, "cross_entropy", params, data)
     assert lx.is_symmetric(operator)
     assert lx.is_positive_semidefinite(operator)
-    assert not lx.is_positive_semidefinite(pd.residual_term(model, "cross_entropy", params, data))
+    assert not lx.is_positive_semidefinite(diagnostics.curvature_residual(model, "cross_entropy", params, data))
     assert sum(leaf.size for leaf in jax.tree.leaves(operator)) == 40 + SAMPLES * (INPUTS + 1)
 
     damping = lx.TaggedLinearOperator(
@@ -187,9 +195,9 @@ def test_batch_statistics_are_frozen_unless_asked_for():
         def written_out(params, data, mean=mean):
             return 0.5 * jnp.mean(jnp.sum((jnp.tanh((data[0] - mean) @ params.weight) - data[1]) ** 2, axis=1))
 
-        apply = pd.apply_model(static, state, **({"train": True} if train else {}))
-        operator = pd.hessian(pd.task_loss(apply, "squared_error"), params, (inputs, targets))
-        expected = pd.hessian(written_out, params, (inputs, targets))
+        apply = diagnostics.apply_model(static, state, **({"train": True} if train else {}))
+        operator = diagnostics.hessian(diagnostics.task_loss(apply, "squared_error"), params, (inputs, targets))
+        expected = diagnostics.hessian(written_out, params, (inputs, targets))
         np.testing.assert_allclose(
             operator.mv(params).weight, expected.mv(params).weight, rtol=1e-4, atol=1e-5, err_msg=f"{train=}"
         )
@@ -197,7 +205,7 @@ def test_batch_statistics_are_frozen_unless_asked_for():
 
 @pytest.mark.parametrize("logit", [0.0, 5.0, 300.0])
 def test_cross_entropy_residual_and_root_reproduce_gradient_and_curvature(logit):
-    loss = pd._operators.CrossEntropy()
+    loss = CrossEntropy()
     with jax.enable_x64(True):
         outputs = jnp.array([[logit, 0.0, -1.0], [0.3, -logit, 0.2]], jnp.float64)
         targets = jnp.array([1, 0])
@@ -220,7 +228,9 @@ def test_memory_of_a_product_is_that_of_one_chunk():
     def temporary(chunk):
         params = {"first": {"w": jnp.ones((INPUTS, 64)), "b": jnp.ones(64)}, "last": jnp.ones((64, OUTPUTS))}
         data = (jnp.ones((4010, INPUTS)), jnp.zeros(4010, int))
-        operator = pd.hessian(pd.task_loss(model, "cross_entropy"), params, data, chunk=chunk)
+        operator = diagnostics.hessian(
+            diagnostics.task_loss(model, "cross_entropy"), params, diagnostics.Samples(data, chunk=chunk)
+        )
         program = jax.jit(lambda operator, vector: operator.mv(vector)).lower(operator, params).compile()
         return program.memory_analysis().temp_size_in_bytes
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import plastax_diagnostics as pd
+import plastax_diagnostics as diagnostics
 
 
 PARAMS = {"w": jnp.ones((3, 2))}
@@ -22,27 +22,27 @@ def model(params, inputs):
 
 
 def loss(params, data):
-    return pd.task_loss(model, "squared_error")(params, data)
+    return diagnostics.task_loss(model, "squared_error")(params, data)
 
 
 def ggn(loss="squared_error", params=PARAMS, data=DATA, model=model, **settings):
-    return pd.ggn(model, loss, params, data, **settings)
+    return diagnostics.ggn(model, loss, params, data, **settings)
 
 
 @pytest.mark.parametrize(
     ("make", "error", "words"),
     [
-        (lambda: pd.hessian(loss, PARAMS, (jnp.ones((0, 3)), jnp.ones((0, 2)))), ValueError, "empty"),
-        (lambda: pd.hessian(loss, PARAMS, ()), ValueError, "no data"),
-        (lambda: pd.hessian(loss, PARAMS, (DATA[0], 3.0)), ValueError, r"data\[1\] must be an array"),
-        (lambda: pd.hessian(loss, PARAMS, (DATA[0], DATA[1][:3])), ValueError, "equally many samples"),
-        (lambda: pd.hessian(loss, PARAMS, DATA, chunk=0), ValueError, "positive number of samples.*got 0"),
-        (lambda: pd.hessian(lambda p, d: model(p, d[0]), PARAMS, DATA), ValueError, "must be a scalar"),
-        (lambda: pd.hessian(loss, {"w": jnp.ones((3, 2), int)}, DATA), TypeError, r"params\['w'\] is not"),
-        (lambda: pd.hessian(loss, {}, DATA), ValueError, "no parameters"),
-        (lambda: pd.hessian(loss, PARAMS, DATA, where=lambda p: ()), ValueError, "selects no parameters"),
-        (lambda: pd.hessian(loss, PARAMS, DATA, where=lambda p: p["w"][0]), ValueError, "as they are"),
-        (lambda: pd.hessian(loss, PARAMS, DATA, dtype="float16"), ValueError, "float32 or float64"),
+        (lambda: diagnostics.hessian(loss, PARAMS, (jnp.ones((0, 3)), jnp.ones((0, 2)))), ValueError, "empty"),
+        (lambda: diagnostics.hessian(loss, PARAMS, ()), ValueError, "no data"),
+        (lambda: diagnostics.hessian(loss, PARAMS, (DATA[0], 3.0)), ValueError, r"data\[1\] must be an array"),
+        (lambda: diagnostics.hessian(loss, PARAMS, (DATA[0], DATA[1][:3])), ValueError, "equally many samples"),
+        (lambda: diagnostics.Samples(DATA, chunk=0), ValueError, "positive number of samples.*got 0"),
+        (lambda: diagnostics.hessian(lambda p, d: model(p, d[0]), PARAMS, DATA), ValueError, "must be a scalar"),
+        (lambda: diagnostics.hessian(loss, {"w": jnp.ones((3, 2), int)}, DATA), TypeError, r"params\['w'\] is not"),
+        (lambda: diagnostics.hessian(loss, {}, DATA), ValueError, "no parameters"),
+        (lambda: diagnostics.hessian(loss, PARAMS, DATA, where=lambda p: ()), ValueError, "selects no parameters"),
+        (lambda: diagnostics.hessian(loss, PARAMS, DATA, where=lambda p: p["w"][0]), ValueError, "as they are"),
+        (lambda: diagnostics.hessian(loss, PARAMS, DATA, dtype="float16"), ValueError, "float32 or float64"),
         (lambda: ggn(reduction="none"), ValueError, "mean.*sum.*'none'"),
         (lambda: ggn(loss="hinge"), ValueError, "cross_entropy.*'hinge'"),
         (lambda: ggn(data=DATA[0]), ValueError, "pair"),
@@ -52,11 +52,11 @@ def ggn(loss="squared_error", params=PARAMS, data=DATA, model=model, **settings)
         (lambda: ggn("cross_entropy", data=(DATA[0], jnp.array([0, 1, 2, 0]))), ValueError, r"0\.\.1, got 0\.\.2"),
         (lambda: ggn("cross_entropy", data=DATA), ValueError, "add up to 1"),
         (
-            lambda: pd.loss_weighted_gram(model, lambda out, y: -jnp.mean((out - y) ** 2), PARAMS, DATA),
+            lambda: diagnostics.loss_weighted_gram(model, lambda out, y: -jnp.mean((out - y) ** 2), PARAMS, DATA),
             ValueError,
             "not convex",
         ),
-        (lambda: pd.gram(model, PARAMS, jnp.ones((0, 3))), ValueError, "empty"),
+        (lambda: diagnostics.ntk(model, PARAMS, jnp.ones((0, 3))), ValueError, "empty"),
         (lambda: ggn().mv({"w": jnp.ones((2, 3))}), ValueError, r"vector\['w'\] must be float32 of shape \(3, 2\)"),
         (lambda: ggn().mv(jnp.ones((3, 2))), ValueError, "structure of the parameters"),
         (lambda: ggn().mv({"w": np.ones((3, 2))}), ValueError, "got float64"),
@@ -68,7 +68,7 @@ def test_bad_input_is_named(make, error, words):
 
 
 def test_float64_under_a_float32_trace_is_refused():
-    operator = pd.hessian(loss, PARAMS, DATA, dtype="float64")
+    operator = diagnostics.hessian(loss, PARAMS, DATA, dtype="float64")
     vector = jax.tree.map(np.asarray, operator.params)
     with pytest.raises(ValueError, match="jax_enable_x64"):
         jax.jit(lambda operator: operator.mv(vector))(operator)
@@ -78,11 +78,11 @@ def test_a_loss_of_infinity_is_no_answer():
     def infinite(params, data):
         return jnp.sum(params["w"] ** 2) + jnp.sum(data[0]) * jnp.inf
 
-    operator = pd.hessian(infinite, PARAMS, DATA)
+    operator = diagnostics.hessian(infinite, PARAMS, DATA)
     with pytest.raises(FloatingPointError, match="NaN or infinite"):
-        pd.exact_spectrum(operator)
+        diagnostics.exact_spectrum(operator)
     with pytest.raises(FloatingPointError, match="NaN or infinity at step 1"):
-        pd.spectrum(operator, jax.random.key(0), order=3, exact=False)
+        diagnostics.spectrum(operator, jax.random.key(0), order=3, exact=False)
 
 
 # Annotations are checked in tests, and would catch these before the code does.
@@ -90,6 +90,7 @@ PROGRAM = """
 import equinox as eqx, flax.linen as nn, jax, jax.numpy as jnp, optax
 import plastax_diagnostics as diagnostics
 from flax import nnx
+from plastax.models import MLP
 
 key = jax.random.key(0)
 params, data = jnp.ones((3, 2)), (jnp.ones((4, 3)), jnp.zeros(4, int))
@@ -97,14 +98,17 @@ apply = lambda params, inputs: inputs @ params
 loss = diagnostics.task_loss(apply, "cross_entropy")
 
 def report(model=apply, data=data, key=key, learning_rate=0.1):
-    diagnostics.plasticity_report(model, "cross_entropy", params, data, learning_rate=learning_rate, steps=5, key=key)
+    budget = diagnostics.StepBudget(learning_rate, 5)
+    diagnostics.plasticity_report(model, "cross_entropy", params, data, budget, key=key)
 
 mlp = eqx.nn.MLP(3, 2, 4, 1, key=key)
+network = MLP(3, 2, 4, 1, key=key)
 for call in (
     lambda: report(data=data[0]),
     lambda: report(key=0),
     lambda: report(learning_rate=optax.cosine_decay_schedule(0.1, 5)),
     lambda: report(mlp),
+    lambda: report(network),
     lambda: report(nn.Dense(2)),
     lambda: report(nnx.Linear(3, 2, rngs=nnx.Rngs(0))),
     lambda: diagnostics.ggn(mlp, "cross_entropy", params, data),
@@ -128,6 +132,7 @@ def test_mistakes_that_annotations_would_catch_are_named_too():
         "ValueError `data` must be a pair (inputs, targets)",
         "TypeError `key` must be a random key, such as jax.random.key(0), got 0",
         "TypeError learning_rate must be a number, got a schedule: pass its mean",
+        "TypeError `model` is an Equinox module that does not take (params, inputs). Partition it",
         "TypeError `model` is an Equinox module that does not take (params, inputs). Partition it",
         "TypeError `model` is a Flax module. Pass",
         "TypeError `model` is a Flax NNX module. Split it",

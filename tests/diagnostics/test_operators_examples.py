@@ -9,9 +9,15 @@ import plastax_diagnostics as diagnostics
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("residual_term", "abs(operator.mv(jnp.ones((3, 2)))).max() == 0"),
+        ("Samples", "abs(operator.mv(jnp.zeros((3, 2)))).max() == 0"),
+        ("StepBudget", "abs(budget.threshold - 0.011512) < 1e-6"),
+        ("plasticity_report", "report.budget == budget"),
+        ("fast_slow_projectors", "abs(fast - np.diag([1.0, 0.0])).max() < 1e-12"),
+        ("residual_measure", "abs(measure.fast_fraction(budget).value - 2 / 3) < 1e-5"),
+        ("curvature_residual", "abs(operator.mv(jnp.ones((3, 2)))).max() == 0"),
         ("task_loss", "abs(loss(jnp.zeros((3, 2)), data) - jnp.log(2.0)) < 1e-6"),
-        ("apply_model", "apply(params, jnp.ones((4, 3))).shape == (4, 2)"),
+        ("apply_model", "model(params, jnp.ones((4, 3))).shape == (4, 2)"),
+        ("exact_gram", "diagnostics.exact_gram(operator).count_above(0.1) == 6"),
         ("dense", "abs(diagnostics.dense(operator) - 2 / 3 * jnp.eye(3)).max() < 1e-6"),
         ("lanczos", "abs(nodes - jnp.array([0.0, 1.0, 3.0])).max() < 1e-5 and abs(weights[1] - 0.5) < 1e-5"),
         ("exact_spectrum", "diagnostics.exact_spectrum(operator).epsilon_rank(0.1).value == 6.0"),

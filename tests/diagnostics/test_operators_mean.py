@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import plastax_diagnostics as diagnostics
+from plastax_diagnostics import Samples
 
 
 RNG = np.random.default_rng(0)
@@ -60,12 +61,12 @@ def test_an_error_in_parts_and_right_in_one_piece(loss):
     targets = (CLASSES, WEIGHTS) if loss is masked else CLASSES
     data = (INPUTS, targets)
     for objective in (loss_of(loss), diagnostics.task_loss(model, loss)):
-        with pytest.raises(ValueError, match=r"not a mean over samples.*`chunk`.*number of samples.*constant c"):
-            diagnostics.hessian(objective, PARAMS, data, chunk=7)
-    found = diagnostics.exact_spectrum(diagnostics.hessian(loss_of(loss), PARAMS, data, chunk=20))
+        with pytest.raises(ValueError, match=r"not a mean over samples.*chunks.*number of samples.*constant c"):
+            diagnostics.hessian(objective, PARAMS, Samples(data, chunk=7))
+    found = diagnostics.exact_spectrum(diagnostics.hessian(loss_of(loss), PARAMS, Samples(data, chunk=20)))
     np.testing.assert_allclose(found.extremes.largest, largest(loss, targets), rtol=1e-5)
     if loss is summed:
-        for make in (diagnostics.ggn, diagnostics.residual_term, diagnostics.loss_weighted_gram):
+        for make in (diagnostics.ggn, diagnostics.curvature_residual, diagnostics.loss_weighted_gram):
             with pytest.raises(ValueError, match=r"not a mean over samples.*sample by sample"):
                 make(model, loss, PARAMS, data)
 
@@ -74,7 +75,7 @@ def test_the_ways_out_give_the_same_for_every_chunk():
     data = (INPUTS, (CLASSES, WEIGHTS))
     expected = largest(masked, data[1])
     for chunk in (None, 7):
-        found = diagnostics.exact_spectrum(diagnostics.hessian(loss_of(weighted), PARAMS, data, chunk=chunk))
+        found = diagnostics.exact_spectrum(diagnostics.hessian(loss_of(weighted), PARAMS, Samples(data, chunk=chunk)))
         np.testing.assert_allclose(found.extremes.largest, expected, rtol=1e-5)
 
 
@@ -82,7 +83,7 @@ def test_a_mask_with_few_holes_is_found():
     holes = jnp.ones(500).at[jnp.arange(7, 500, 10)].set(0.0)
     data = (jnp.tile(INPUTS, (25, 1)), (jnp.tile(CLASSES, 25), holes))
     with pytest.raises(ValueError, match="not a mean over samples"):
-        diagnostics.hessian(loss_of(masked), PARAMS, data, chunk=100)
+        diagnostics.hessian(loss_of(masked), PARAMS, Samples(data, chunk=100))
 
 
 def test_samples_that_depend_on_each_other():
@@ -95,9 +96,9 @@ def test_samples_that_depend_on_each_other():
 
     data = (INPUTS, CLASSES)
     with pytest.raises(ValueError, match=r"BatchNorm.*task_loss"):
-        diagnostics.hessian(loss, PARAMS, data, chunk=10)
+        diagnostics.hessian(loss, PARAMS, Samples(data, chunk=10))
     # A model apart from its loss: each chunk is a batch of its own.
-    chunked = diagnostics.hessian(diagnostics.task_loss(normalized, "cross_entropy"), PARAMS, data, chunk=10)
+    chunked = diagnostics.hessian(diagnostics.task_loss(normalized, "cross_entropy"), PARAMS, Samples(data, chunk=10))
     halves = [
         diagnostics.hessian(loss, PARAMS, tuple(part[half] for part in data)) for half in np.split(np.arange(20), 2)
     ]
@@ -116,10 +117,10 @@ def test_what_is_a_mean_passes():
         return jnp.mean(each(model(params, data[0]), data[1]).astype(jnp.bfloat16))
 
     for loss in (centred, half):
-        diagnostics.hessian(loss, PARAMS, (INPUTS, CLASSES), chunk=7)
+        diagnostics.hessian(loss, PARAMS, Samples((INPUTS, CLASSES), chunk=7))
 
     @jax.jit
     def product(params):
-        return diagnostics.hessian(loss_of(summed), params, (INPUTS, CLASSES), chunk=7).mv(params)
+        return diagnostics.hessian(loss_of(summed), params, Samples((INPUTS, CLASSES), chunk=7)).mv(params)
 
     assert jnp.all(jnp.isfinite(product(PARAMS)))

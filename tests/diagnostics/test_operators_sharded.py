@@ -7,7 +7,7 @@ import sys
 
 PROGRAM = """
 import jax, jax.numpy as jnp, numpy as np
-import plastax_diagnostics as pd
+import plastax_diagnostics as diagnostics
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 assert jax.device_count() == 4
@@ -19,20 +19,22 @@ data = jax.random.normal(keys[2], (20, 3)), jax.random.randint(keys[3], (20,), 0
 def model(params, inputs):
     return jnp.tanh(inputs @ params["a"]) @ params["b"]
 
-def build(**settings):
+def build(samples):
     return [
-        pd.hessian(pd.task_loss(model, "cross_entropy"), params, data, **settings),
-        pd.loss_weighted_gram(model, "cross_entropy", params, data, **settings),
+        diagnostics.hessian(diagnostics.task_loss(model, "cross_entropy"), params, samples),
+        diagnostics.loss_weighted_gram(model, "cross_entropy", params, samples),
     ]
 
-for spread, alone, probes in zip(build(mesh=mesh, chunk=2), build(), (2, 1)):
+for spread, alone, probes in zip(build(diagnostics.Samples(data, chunk=2, mesh=mesh)), build(data), (2, 1)):
     assert len(jax.tree.leaves(spread.samples)[0].sharding.device_set) == 4
-    found, expected = (pd.spectrum(each, keys[0], order=6, probes=probes, exact=False) for each in (spread, alone))
+    settings = {"order": 6, "probes": probes, "exact": False}
+    found, expected = (diagnostics.spectrum(each, keys[0], **settings) for each in (spread, alone))
     np.testing.assert_allclose(found.nodes, expected.nodes, atol=2e-5)
     np.testing.assert_allclose(found.weights, expected.weights, atol=2e-4)
 
 try:
-    pd.hessian(pd.task_loss(model, "cross_entropy"), params, jax.tree.map(lambda leaf: leaf[:18], data), mesh=mesh)
+    few = jax.tree.map(lambda leaf: leaf[:18], data)
+    diagnostics.hessian(diagnostics.task_loss(model, "cross_entropy"), params, diagnostics.Samples(few, mesh=mesh))
 except ValueError as error:
     assert "18 samples" in str(error) and "4 devices" in str(error)
 else:
@@ -42,17 +44,17 @@ def summed(outputs, targets):
     return jnp.sum(outputs**2)
 
 try:
-    pd.hessian(pd.task_loss(model, summed), params, data, mesh=mesh)
+    diagnostics.hessian(diagnostics.task_loss(model, summed), params, diagnostics.Samples(data, mesh=mesh))
 except ValueError as error:
     assert "not a mean over samples" in str(error)
 else:
     raise AssertionError("a sum was spread over 4 devices")
 
-budget = {"learning_rate": 0.1, "steps": 10, "key": keys[0]}
-settings = pd.ReportSettings(order=3, probes=1, residual_order=3, samples=20, exact=False, dtype=None)
+budget = diagnostics.StepBudget(learning_rate=0.1, steps=10)
+effort = diagnostics.Effort(order=3, probes=1, residual_order=3, samples=20, exact=False, dtype=None)
 spread, alone = (
-    pd.plasticity_report(model, "cross_entropy", params, data, settings=settings, mesh=each, **budget)
-    for each in (mesh, None)
+    diagnostics.plasticity_report(model, "cross_entropy", params, samples, budget, key=keys[0], effort=effort)
+    for samples in (diagnostics.Samples(data, mesh=mesh), data)
 )
 found, expected = spread.scalars(), alone.scalars()
 for name in ("loss", "hessian/largest", "gram/trace", "residual/predicted", "norms/a/gradient"):

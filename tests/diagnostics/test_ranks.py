@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import plastax_diagnostics as pd
+import plastax_diagnostics as diagnostics
 
 
 RNG = np.random.default_rng(0)
@@ -25,13 +25,13 @@ def as_jax(layers):
 
 @pytest.fixture(scope="module")
 def ranks():
-    return jax.device_get(jax.jit(pd.ranks)(as_jax(LAYERS)))
+    return jax.device_get(jax.jit(diagnostics.ranks)(as_jax(LAYERS)))
 
 
 @pytest.mark.parametrize("name", ["low", "full", "wide"])
 def test_singular_values_match_numpy(name):
     expected = svd(LAYERS[name])
-    found = pd.singular_values(jnp.asarray(LAYERS[name]))
+    found = diagnostics.singular_values(jnp.asarray(LAYERS[name]))
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=2e-7 * expected[0])
 
 
@@ -51,7 +51,12 @@ def test_a_dead_layer_has_rank_zero_in_every_sense(ranks):
 
 
 def test_single_functions_agree_with_the_collection(ranks):
-    single = (pd.effective_ranks, pd.stable_rank, pd.approximate_rank, pd.numerical_rank)
+    single = (
+        diagnostics.effective_ranks,
+        diagnostics.stable_rank,
+        diagnostics.approximate_rank,
+        diagnostics.numerical_rank,
+    )
     found = jax.jit(lambda layers: [function(layers) for function in single])(as_jax({"low": LOW, "full": FULL}))
     for name in ("low", "full"):
         assert [float(ranks_of[name]) for ranks_of in found] == pytest.approx([float(rank) for rank in ranks[name]])
@@ -63,25 +68,27 @@ def test_approximate_rank_counts_the_directions_that_hold_the_share(share, of):
     values = np.array([8.0, 4.0, 2.0, 1.0, 1.0])
     mass = values if of == "features" else values**2
     expected = np.argmax(np.cumsum(mass) / mass.sum() >= share - 1e-6) + 1
-    assert pd.approximate_rank(jnp.diag(jnp.asarray(values, jnp.float32)), share, of=of) == expected
+    assert diagnostics.approximate_rank(jnp.diag(jnp.asarray(values, jnp.float32)), share, of=of) == expected
 
 
 def test_numerical_rank_takes_a_tolerance():
     diagonal = jnp.diag(jnp.array([1.0, 1e-2, 1e-5]))
-    assert [int(pd.numerical_rank(diagonal, t)) for t in (0.0, 1e-3, 0.5)] == [3, 2, 1]
+    assert [int(diagnostics.numerical_rank(diagonal, t)) for t in (0.0, 1e-3, 0.5)] == [3, 2, 1]
 
 
 def test_small_singular_values_survive_on_cpu():
     # A float32 Gram matrix would lose everything below about 3e-3.
     q, _ = np.linalg.qr(RNG.normal(size=(20, 4)))
     matrix = jnp.asarray(q * np.array([1.0, 1e-2, 1e-4, 1e-5]), jnp.float32)
-    np.testing.assert_allclose(pd.singular_values(matrix), svd(matrix), rtol=1e-4)
-    assert pd.numerical_rank(matrix) == 4
+    np.testing.assert_allclose(diagnostics.singular_values(matrix), svd(matrix), rtol=1e-4)
+    assert diagnostics.numerical_rank(matrix) == 4
 
 
 def test_gpus_compute_singular_values_in_float64_too():
     def eigenvalues_of(platform):
-        program = jax.export.export(jax.jit(pd.singular_values), platforms=[platform])(jnp.ones((3, 2))).mlir_module()
+        program = jax.export.export(jax.jit(diagnostics.singular_values), platforms=[platform])(
+            jnp.ones((3, 2))
+        ).mlir_module()
         return "tensor<2xf64>" in program or "tensor<1x2xf64>" in program
 
     assert [eigenvalues_of(platform) for platform in ("cpu", "cuda", "tpu")] == [True, True, False]
@@ -89,7 +96,7 @@ def test_gpus_compute_singular_values_in_float64_too():
 
 def test_ranks_batch_under_vmap(ranks):
     stacked = jnp.stack([LOW, FULL])
-    together = jax.jit(jax.vmap(pd.ranks))(stacked)
+    together = jax.jit(jax.vmap(diagnostics.ranks))(stacked)
     for field in ("effective", "stable", "approximate", "numerical"):
         expected = [getattr(ranks[name], field) for name in ("low", "full")]
         np.testing.assert_allclose(getattr(together, field), expected, rtol=1e-6)
@@ -97,18 +104,18 @@ def test_ranks_batch_under_vmap(ranks):
 
 def test_convolutional_features_count_positions_as_samples():
     features = jnp.asarray(RNG.normal(size=(3, 2, 2, 5)), jnp.float32)
-    assert pd.stable_rank(features) == pd.stable_rank(features.reshape(-1, 5))
+    assert diagnostics.stable_rank(features) == diagnostics.stable_rank(features.reshape(-1, 5))
 
 
 def test_huge_and_tiny_entries_neither_overflow_nor_vanish():
-    rank = jax.jit(pd.stable_rank)
+    rank = jax.jit(diagnostics.stable_rank)
     for scale in (1e30, 1e-30):
         found = rank(jnp.asarray(LOW * np.float32(scale)))
         np.testing.assert_allclose(found, np.sum(svd(LOW) ** 2) / svd(LOW)[0] ** 2, rtol=1e-4)
 
 
 def test_nan_stays_visible():
-    found = jax.jit(pd.ranks)(jnp.full((4, 3), jnp.nan))
+    found = jax.jit(diagnostics.ranks)(jnp.full((4, 3), jnp.nan))
     assert np.isnan(found.effective)
     assert np.isnan(found.stable)
     assert found.approximate == found.numerical == 3
@@ -116,10 +123,10 @@ def test_nan_stays_visible():
 
 def test_bad_arguments_are_named():
     with pytest.raises(ValueError, match=r"share must lie in \(0, 1\], got 0"):
-        pd.approximate_rank(jnp.eye(3), 0.0)
+        diagnostics.approximate_rank(jnp.eye(3), 0.0)
     with pytest.raises(ValueError, match="got shape"):
-        pd.stable_rank({"bias": jnp.ones(3)})
+        diagnostics.stable_rank({"bias": jnp.ones(3)})
     with pytest.raises(ValueError, match="no layers"):
-        pd.ranks({})
+        diagnostics.ranks({})
     with pytest.raises(ValueError, match="tolerance"):
-        pd.numerical_rank(jnp.eye(3), 2.0)
+        diagnostics.numerical_rank(jnp.eye(3), 2.0)

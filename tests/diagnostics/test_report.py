@@ -12,7 +12,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-import plastax_diagnostics as pd
+import plastax_diagnostics as diagnostics
+from plastax_diagnostics import Samples, StepBudget
 
 
 mpl.use("Agg")
@@ -27,7 +28,7 @@ PARAMS = {
 DATA = (jax.random.normal(KEYS[2], (SAMPLES, IN)), jnp.arange(SAMPLES) % OUT)
 # Most units dead: little is left of the curvature.
 DEAD = PARAMS | {"bias": jnp.full(HIDDEN, -50.0).at[0].set(0.0)}
-SMALL = pd.ReportSettings(order=20, probes=1, residual_order=64, samples=100, exact=True, dtype=np.float64)
+SMALL = diagnostics.Effort(order=20, probes=1, residual_order=64, samples=100, exact=True, dtype=np.float64)
 
 
 def features(params, inputs):
@@ -42,8 +43,10 @@ QUICK = dataclasses.replace(SMALL, order=5, residual_order=5, exact=False)
 
 
 def report_on(params, **changes):
-    arguments = {"learning_rate": 0.1, "steps": 20_000, "key": KEYS[3], "features": features, "settings": SMALL}
-    return pd.plasticity_report(model, "cross_entropy", params, DATA, **arguments | changes)
+    budget = StepBudget(**{"learning_rate": 0.1, "steps": 20_000} | changes)
+    return diagnostics.plasticity_report(
+        model, "cross_entropy", params, DATA, budget, key=KEYS[3], features=features, effort=SMALL
+    )
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +86,7 @@ def test_numbers_match_dense_float64_algebra(healthy):
         p = np.asarray(jax.nn.softmax(model(params, inputs)))
         loss = float(value(flat))
     eigenvalues = np.linalg.eigvalsh(hessian)
-    eps = pd.fast_threshold(0.1, 20_000)
+    eps = StepBudget(0.1, 20_000).threshold
     assert healthy.eps == eps
     assert round(healthy.hessian.epsilon_rank.value, 6) == np.sum(np.abs(eigenvalues) > eps)
     np.testing.assert_allclose(healthy.hessian.largest, eigenvalues[-1], rtol=1e-5)
@@ -109,7 +112,7 @@ def test_the_table_says_what_matters(healthy, collapsed):
     assert max(map(len, str(collapsed).splitlines())) <= 105
     assert "94%" in str(collapsed)
     # Every column that is not a plain word is explained.
-    for part in ("always on: positive on all samples", "99 % of the variance", "how many eigenvalues exceed eps"):
+    for part in ("always on: positive on all samples", "99 % of the variance", "the number of eigenvalues above eps"):
         assert part in " ".join(text.split())
     # Under cross-entropy nothing is said about what the loss itself can reach.
     assert "cannot be reached" not in str(collapsed)
@@ -117,7 +120,9 @@ def test_the_table_says_what_matters(healthy, collapsed):
 
 
 def test_probes_are_named_where_numbers_rest_on_them(healthy):
-    rough = dataclasses.replace(healthy.hessian, exact=False, epsilon_rank=pd.Estimate(7.0, 3.0, 2.0, 15.0, False))
+    rough = dataclasses.replace(
+        healthy.hessian, exact=False, epsilon_rank=diagnostics.Estimate(7.0, 3.0, 2.0, 15.0, False)
+    )
     text = " ".join(str(dataclasses.replace(healthy, hessian=rough)).split())
     for part in ("] of 160 ?", '"?": the order is too low', "one random probe", "stable rank can be off"):
         assert part in text
@@ -131,9 +136,9 @@ def test_json_is_standard_and_comes_back_whole(healthy):
 
     text = healthy.to_json()
     json.loads(text, parse_constant=refuse)
-    assert pd.PlasticityReport.from_json(text) == healthy
+    assert diagnostics.PlasticityReport.from_json(text) == healthy
     broken = dataclasses.replace(healthy, eps=float("inf"), loss_value=float("-inf"))
-    assert pd.PlasticityReport.from_json(broken.to_json()) == broken
+    assert diagnostics.PlasticityReport.from_json(broken.to_json()) == broken
 
 
 def test_plots_show_every_part(healthy, collapsed):
@@ -180,7 +185,7 @@ def test_scalars_are_flat_and_finite(healthy):
     }
     assert {name: found[name] for name in expected} == pytest.approx(expected)
     assert healthy.norms[1].name == "['in']"
-    units = jax.jit(pd.unit_scalars)(features(DEAD, DATA[0]))
+    units = jax.jit(diagnostics.unit_scalars)(features(DEAD, DATA[0]))
     assert units["hidden/dead"] == 15 / 16 == units["hidden/dormant"]
     np.testing.assert_allclose(units["hidden/effective_rank"], 1.0, rtol=1e-5)
 
@@ -197,14 +202,10 @@ def test_one_logit_is_like_two():
     def two_logits(params, inputs):
         return jnp.concatenate([jnp.zeros((len(inputs), 1), inputs.dtype), model(params, inputs)], axis=1)
 
-    arguments = {
-        "learning_rate": 1e-5,
-        "steps": 300,
-        "key": KEYS[3],
-        "settings": dataclasses.replace(QUICK, residual_order=64),
-    }
-    one = pd.plasticity_report(model, one_logit, params, (DATA[0], classes), **arguments)
-    two = pd.plasticity_report(two_logits, "cross_entropy", params, (DATA[0], classes), **arguments)
+    data, budget, effort = (DATA[0], classes), StepBudget(1e-5, 300), dataclasses.replace(QUICK, residual_order=64)
+    settings = {"key": KEYS[3], "effort": effort}
+    one = diagnostics.plasticity_report(model, one_logit, params, data, budget, **settings)
+    two = diagnostics.plasticity_report(two_logits, "cross_entropy", params, data, budget, **settings)
     assert (one.verdict, two.verdict) == ("unresolved", "unresolved")
     np.testing.assert_allclose(one.residual.confident_mistakes, two.residual.confident_mistakes, rtol=1e-4)
     np.testing.assert_allclose(one.residual.predicted.value, two.residual.predicted.value, rtol=1e-4)
@@ -226,10 +227,14 @@ class Network(eqx.Module):
 def test_equinox_models_bring_their_features_and_the_cheap_setting_costs_what_it_says():
     network = Network(jax.random.normal(KEYS[0], (IN, 5)), "network")
     many = tuple(jnp.tile(part, (20,) + (1,) * (part.ndim - 1)) for part in DATA)
-    arguments = {"learning_rate": 0.1, "steps": 10, "key": KEYS[3], "state": jnp.ones(()), "settings": pd.CHEAP}
-    whole = pd.plasticity_report(network, "cross_entropy", None, many, **arguments)
     arrays, static = eqx.partition(network, eqx.is_inexact_array)
-    halves = pd.plasticity_report(static, "cross_entropy", arrays, many, **arguments)
+    budget, settings = StepBudget(0.1, 10), {"key": KEYS[3], "effort": diagnostics.CHEAP}
+    whole, halves = (
+        diagnostics.plasticity_report(
+            diagnostics.apply_model(part, jnp.ones(())), "cross_entropy", arrays, many, budget, **settings
+        )
+        for part in (network, static)
+    )
     assert whole.parameters == IN * 5
     assert whole.layers[0].saturated is not None
     assert dataclasses.replace(halves, seconds=0.0) == dataclasses.replace(whole, seconds=0.0)
@@ -237,6 +242,17 @@ def test_equinox_models_bring_their_features_and_the_cheap_setting_costs_what_it
     assert (whole.samples, whole.samples_given) == (256, 600)
     assert "256 of 600 samples" in str(whole)
     assert 40 * 256 / 600 < whole.cost_in_gradients <= (2 * 56 + 2) * 256 / 600
+
+
+def test_the_effort_sets_the_threshold_the_target_and_what_is_dormant(healthy):
+    effort = dataclasses.replace(QUICK, eps=0.5, target=1e-3 * healthy.residual.norm_squared / SAMPLES)
+    effort = dataclasses.replace(effort, dormant_threshold=2.0)
+    found = diagnostics.plasticity_report(
+        model, "cross_entropy", PARAMS, DATA, healthy.budget, key=KEYS[3], features=features, effort=effort
+    )
+    assert found.eps == 0.5
+    assert found.goal == pytest.approx(2e-3, rel=1e-3)
+    assert found.layers[0].dormant > healthy.layers[0].dormant
 
 
 def test_confident_mistakes_are_not_held_against_the_network():
@@ -291,8 +307,8 @@ clipped.defvjp(lambda x: (x, None), lambda _, gradient: (jnp.clip(gradient, -1.0
     ],
 )
 def test_a_report_goes_without_what_a_model_or_loss_does_not_have(model, loss, words):
-    arguments = {"learning_rate": 0.1, "steps": 10, "key": KEYS[3], "features": features, "settings": QUICK}
-    found = pd.plasticity_report(model, loss, PARAMS, DATA, **arguments)
+    settings = {"key": KEYS[3], "features": features, "effort": QUICK}
+    found = diagnostics.plasticity_report(model, loss, PARAMS, DATA, StepBudget(0.1, 10), **settings)
     assert found.verdict == "not applicable"
     assert words in found.missing
     assert found.missing in found.sentence
@@ -302,7 +318,7 @@ def test_a_report_goes_without_what_a_model_or_loss_does_not_have(model, loss, w
     assert found.layers[0].effective_rank > 1
     assert found.norms[0].gradient_norm >= 0
     assert ("loss-weighted Gram  not applicable" in str(found)) == (found.gram is None)
-    assert pd.PlasticityReport.from_json(found.to_json()) == found
+    assert diagnostics.PlasticityReport.from_json(found.to_json()) == found
     assert "hessian/largest" in found.scalars()
     assert not any(name.startswith("residual/") for name in found.scalars())
     found.plot().canvas.draw()
@@ -332,16 +348,19 @@ def test_sequences_are_means_over_positions():
     residual = (p - np.eye(OUT)[np.asarray(targets).ravel()]) / np.sqrt(p)
     for loss in ("cross_entropy", per_token):
         data = (inputs, targets)
-        found = pd.dense(pd.ggn(recurrent, loss, PARAMS, data, dtype="float64", chunk=3))
+        samples = Samples(data, chunk=3)
+        found = diagnostics.dense(diagnostics.ggn(recurrent, loss, PARAMS, samples, dtype="float64"))
         np.testing.assert_allclose(found, ggn, atol=1e-12)
-        gram = pd.exact_spectrum(pd.loss_weighted_gram(recurrent, loss, PARAMS, data, dtype="float64"))
+        gram = diagnostics.exact_spectrum(
+            diagnostics.loss_weighted_gram(recurrent, loss, PARAMS, data, dtype="float64")
+        )
         np.testing.assert_allclose(gram.nodes[0][-5:], np.linalg.eigvalsh(ggn)[-5:], rtol=1e-9)
-        squares = np.sum(np.asarray(pd.initial_residual(recurrent, loss, PARAMS, data, dtype="float64")) ** 2)
+        squares = np.sum(np.asarray(diagnostics.initial_residual(recurrent, loss, PARAMS, data, dtype="float64")) ** 2)
         np.testing.assert_allclose(squares, np.sum(residual**2) / 5, rtol=1e-5)
-    kernel = pd.dense(pd.gram(recurrent, PARAMS, inputs, reduction="sum", dtype="float64"))
+    kernel = diagnostics.dense(diagnostics.ntk(recurrent, PARAMS, inputs, reduction="sum", dtype="float64"))
     np.testing.assert_allclose(kernel, jacobian @ jacobian.T, atol=1e-10)
-    report = pd.plasticity_report(
-        recurrent, "cross_entropy", PARAMS, (inputs, targets), learning_rate=0.1, steps=10, key=KEYS[3], settings=SMALL
+    report = diagnostics.plasticity_report(
+        recurrent, "cross_entropy", PARAMS, (inputs, targets), StepBudget(0.1, 10), key=KEYS[3], effort=SMALL
     )
     assert report.residual is not None
     np.testing.assert_allclose(report.residual.norm_squared, np.sum(residual**2) / 5, rtol=1e-5)
@@ -350,11 +369,14 @@ def test_sequences_are_means_over_positions():
 
 def test_reports_of_earlier_versions_can_be_read(healthy):
     old = json.loads(healthy.to_json())
+    # The budget has always been three fields of the report.
+    assert (old["learning_rate"], old["steps"], old["contraction"]) == (0.1, 20_000, 1e-3)
+    assert "budget" not in old
     del old["samples_given"], old["missing"]
     for part in ("hessian", "gram"):
         del old[part]["probes"]
         old[part]["negative_share"] = 0.25
-    found = pd.PlasticityReport.from_json(json.dumps(old))
+    found = diagnostics.PlasticityReport.from_json(json.dumps(old))
     assert found.hessian.negative_share.value == 0.25
     assert not found.hessian.negative_share.resolved
     assert found.verdict == healthy.verdict
@@ -365,11 +387,11 @@ def test_bad_input_is_named():
         report_on(PARAMS | {"bias": jnp.full(HIDDEN, jnp.nan)})
     with pytest.raises(ValueError, match="steps must be"):
         report_on(PARAMS, steps=0)
-    with pytest.raises(ValueError, match="params may be None only"):
+    with pytest.raises(ValueError, match="there are no parameters"):
         report_on(None)
     with pytest.raises(ValueError, match="empty"):
-        pd.plasticity_report(
-            model, "cross_entropy", PARAMS, (DATA[0][:0], DATA[1][:0]), learning_rate=0.1, steps=1, key=KEYS[3]
+        diagnostics.plasticity_report(
+            model, "cross_entropy", PARAMS, (DATA[0][:0], DATA[1][:0]), StepBudget(0.1, 1), key=KEYS[3]
         )
 
 

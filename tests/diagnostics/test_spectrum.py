@@ -9,8 +9,8 @@ import lineax as lx
 import numpy as np
 import pytest
 
-import plastax_diagnostics as pd
-from plastax_diagnostics._estimate import count_bounds, count_error
+import plastax_diagnostics as diagnostics
+from plastax_diagnostics._spectrum.estimate import count_bounds, count_error
 
 
 VALUES = np.sort(np.r_[np.zeros(150), np.logspace(-4, 0, 120), -np.logspace(-3, -1, 30)]).astype(np.float32)
@@ -19,7 +19,7 @@ OPERATOR = lx.DiagonalLinearOperator(jnp.asarray(VALUES))
 
 def probed(seed=0, **settings):
     # A few orders and one probe at a time, so that few programs are compiled.
-    return pd.spectrum(OPERATOR, jax.random.key(seed), exact=False, **{"batch": 1} | settings)
+    return diagnostics.spectrum(OPERATOR, jax.random.key(seed), exact=False, **{"batch": 1} | settings)
 
 
 def count(eps, signed=False):
@@ -27,7 +27,7 @@ def count(eps, signed=False):
 
 
 def test_exact_spectrum_of_a_diagonal():
-    found = pd.exact_spectrum(OPERATOR)
+    found = diagnostics.exact_spectrum(OPERATOR)
     np.testing.assert_allclose(found.nodes[0], VALUES, atol=1e-7)
     for eps in (2e-5, 1.05e-3, 0.05, 2.0):
         for signed in (False, True):
@@ -66,7 +66,7 @@ def test_standard_errors_alone_cover_once_all_eigenvalues_are_seen():
     operator = lx.DiagonalLinearOperator(jnp.asarray(values, jnp.float32))
     hits = []
     for seed in range(40):
-        found = pd.spectrum(operator, jax.random.key(seed), order=20, exact=False)
+        found = diagnostics.spectrum(operator, jax.random.key(seed), order=20, exact=False)
         for eps in (0.005, 0.05, 0.3, 0.7):
             estimate = found.epsilon_rank(eps)
             assert estimate.resolved
@@ -128,7 +128,7 @@ def test_trace_bounds_hold_for_few_outliers_and_no_bulk():
             nodes = np.unique(np.append(outliers, 0.0))
             weights = np.array([squares[outliers == node].sum() for node in nodes]) + np.where(nodes == 0, rest, 0.0)
             probe = tridiagonal(nodes, weights / weights.sum())
-            estimate = pd.Spectrum((probe,), 300, positive=positive).trace
+            estimate = diagnostics.Spectrum((probe,), 300, positive=positive).trace
             covered.append(estimate.lower <= outliers.sum() <= estimate.upper)
         # 95 % is the aim; 400 trials have a standard error of 1.1 %.
         assert np.mean(covered) > 0.92, (outliers, np.mean(covered))
@@ -143,7 +143,7 @@ def tridiagonal(nodes, weights):
             rest = rest - sum(np.dot(rest, known) * known for known in basis)
         basis.append(rest / np.linalg.norm(rest))
     matrix = np.array(basis) @ np.diag(nodes) @ np.array(basis).T
-    return pd.Tridiagonal(np.diag(matrix), np.diag(matrix, 1), 0.0)
+    return diagnostics.Tridiagonal(np.diag(matrix), np.diag(matrix, 1), 0.0)
 
 
 def test_probes_side_by_side_are_the_probes_one_by_one():
@@ -158,15 +158,15 @@ def test_merged_and_saved_spectra_are_the_same(tmp_path):
     assert merged.probes == 3
     values = [first.epsilon_rank(0.1).value, *(2 * [second.epsilon_rank(0.1).value])]
     assert merged.epsilon_rank(0.1).value == pytest.approx(np.mean(values))
-    for found in (merged, pd.exact_spectrum(OPERATOR)):
+    for found in (merged, diagnostics.exact_spectrum(OPERATOR)):
         found.save(tmp_path / "spectrum.npz")
-        again = pd.Spectrum.load(tmp_path / "spectrum.npz")
+        again = diagnostics.Spectrum.load(tmp_path / "spectrum.npz")
         assert again.epsilon_rank(1e-2) == found.epsilon_rank(1e-2)
         assert again.extremes == found.extremes
         assert (again.size, again.positive, again.eps, again.exact) == (300, False, found.eps, found.exact)
     with pytest.raises(ValueError, match="exact"):
-        merged.merge(pd.exact_spectrum(OPERATOR))
-    other = pd.spectrum(lx.DiagonalLinearOperator(jnp.ones(50)), jax.random.key(0), order=2, exact=False)
+        merged.merge(diagnostics.exact_spectrum(OPERATOR))
+    other = diagnostics.spectrum(lx.DiagonalLinearOperator(jnp.ones(50)), jax.random.key(0), order=2, exact=False)
     with pytest.raises(ValueError, match="300 and 50"):
         merged.merge(other)
 
@@ -185,7 +185,7 @@ def test_density_is_that_of_the_eigenvalues():
 
 
 def test_paper_method_is_the_smoothed_mass_and_a_trapezoid_over_the_hole():
-    found = pd.exact_spectrum(OPERATOR)
+    found = diagnostics.exact_spectrum(OPERATOR)
     eps, sigma = 0.03, math.sqrt(1e-5 * (VALUES[-1] - VALUES[0] + 0.02))
     outside = [
         1 - 0.5 * (math.erf((eps - v) / sigma / math.sqrt(2)) + math.erf((eps + v) / sigma / math.sqrt(2)))
@@ -207,9 +207,9 @@ def test_paper_method_is_the_smoothed_mass_and_a_trapezoid_over_the_hole():
 def test_words_are_logged(caplog):
     caplog.set_level(logging.INFO, logger="plastax_diagnostics")
     small = lx.DiagonalLinearOperator(jnp.arange(5.0))
-    assert pd.spectrum(small, jax.random.key(0)).exact
+    assert diagnostics.spectrum(small, jax.random.key(0)).exact
     assert "exact" in caplog.text
-    found = pd.spectrum(small, jax.random.key(0), order=50, exact=False)
+    found = diagnostics.spectrum(small, jax.random.key(0), order=50, exact=False)
     assert "order 50 is cut to 5" in caplog.text
     np.testing.assert_allclose(found.nodes[0], np.arange(5.0), atol=1e-5)
 
@@ -224,4 +224,4 @@ def test_bad_input_is_named():
         probed(order=0)
     crooked = lx.MatrixLinearOperator(jnp.asarray([[0.0, 1.0], [0.0, 0.0]]))
     with pytest.raises(ValueError, match="not symmetric"):
-        pd.spectrum(crooked, jax.random.key(0))
+        diagnostics.spectrum(crooked, jax.random.key(0))

@@ -6,9 +6,9 @@ import lineax as lx
 import numpy as np
 import pytest
 
-import plastax_diagnostics as pd
-from plastax_diagnostics._exact import gram_matrix
-from plastax_diagnostics._operators._dense import BATCH_BYTES, MOST_AT_ONCE, _dense, products_at_once
+import plastax_diagnostics as diagnostics
+from plastax_diagnostics._operators.dense import BATCH_BYTES, MOST_AT_ONCE, _dense, products_at_once
+from plastax_diagnostics._spectrum.exact import gram_of_layers
 
 
 def network(widths, seed=0):
@@ -45,15 +45,18 @@ def samples(count, width, classes, seed=1):
 )
 def test_ggn_by_the_smaller_side(model, params, by_layers):
     data = samples(5, 6, 3)
-    ggn = pd.ggn(model, "cross_entropy", params, data, dtype="float64")
-    gram = pd.loss_weighted_gram(model, "cross_entropy", params, data, dtype="float64")
+    ggn = diagnostics.ggn(model, "cross_entropy", params, data, dtype="float64")
+    gram = diagnostics.loss_weighted_gram(model, "cross_entropy", params, data, dtype="float64")
     assert ggn.in_size() > gram.in_size()
-    matrix = gram_matrix(gram)
+    matrix = gram_of_layers(gram)
     assert (matrix is not None) == by_layers
     if matrix is not None:
-        np.testing.assert_allclose(matrix, pd.dense(gram), atol=1e-14)
-    dense = np.linalg.eigvalsh(np.asarray(pd.dense(ggn)))
-    found = pd.exact_spectrum(ggn)
+        np.testing.assert_allclose(matrix, diagnostics.dense(gram), atol=1e-14)
+    exact = diagnostics.exact_gram(ggn)  # Gradients with respect to other parameters are written out.
+    np.testing.assert_allclose(exact.matrix, diagnostics.dense(gram), atol=1e-14)
+    assert exact.samples == 5
+    dense = np.linalg.eigvalsh(np.asarray(diagnostics.dense(ggn)))
+    found = diagnostics.exact_spectrum(ggn)
     assert found.size == len(dense)
     assert found.positive
     assert sum(map(len, found.nodes)) == gram.in_size() + 1  # all zeros in one
@@ -64,35 +67,57 @@ def test_ggn_by_the_smaller_side(model, params, by_layers):
 
 def test_what_is_exact_without_being_asked_for():
     data = samples(40, 6, 3)
-    layers = pd.ggn(relu, "cross_entropy", network([6, 120, 3]), data)
-    assert pd.spectrum(layers, jax.random.key(0), order=3).exact  # 1203 parameters, 120 rows from layers
+    layers = diagnostics.ggn(relu, "cross_entropy", network([6, 120, 3]), data)
+    assert diagnostics.spectrum(layers, jax.random.key(0), order=3).exact  # 1203 parameters, 120 rows from layers
 
     def scaled_relu(params, inputs):
         return params[0] * relu(params[1], inputs)
 
-    others = pd.ggn(scaled_relu, "cross_entropy", (jnp.ones(3), network([6, 120, 3])), data)
-    assert not pd.spectrum(others, jax.random.key(0), order=3).exact
-    assert pd.spectrum(others, jax.random.key(0), order=120).exact  # as many products as probing takes
+    others = diagnostics.ggn(scaled_relu, "cross_entropy", (jnp.ones(3), network([6, 120, 3])), data)
+    assert not diagnostics.spectrum(others, jax.random.key(0), order=3).exact
+    assert diagnostics.spectrum(others, jax.random.key(0), order=120).exact  # as many products as probing takes
     with pytest.raises(ValueError, match=r"20000 eigenvalues.*use `spectrum`"):
-        pd.exact_spectrum(lx.DiagonalLinearOperator(jnp.ones(20_000)))
+        diagnostics.exact_spectrum(lx.DiagonalLinearOperator(jnp.ones(20_000)))
+
+
+def test_the_exact_gram_matrix_of_a_block_and_of_a_sum_is_in_the_precision_of_the_operator():
+    data = samples(5, 6, 3)
+    settings = {"where": lambda params: params[1], "reduction": "sum"}
+    for dtype, tolerance in (("float32", 1e-5), ("float64", 1e-13)):
+        operator = diagnostics.loss_weighted_gram(
+            relu, "squared_error", network([6, 9, 3]), (data[0], jnp.zeros((5, 3))), dtype=dtype, **settings
+        )
+        found, expected = diagnostics.exact_gram(operator).matrix, np.asarray(diagnostics.dense(operator), np.float64)
+        np.testing.assert_allclose(found, expected, atol=tolerance * np.abs(expected).max())
+
+
+def test_exact_gram_names_what_it_takes():
+    params, data = network([2, 3]), samples(4000, 2, 3)
+    with pytest.raises(ValueError, match="a side of 12000, and is written out up to 10000"):
+        diagnostics.exact_gram(diagnostics.ntk(relu, params, data[0]))
+    operator = diagnostics.hessian(diagnostics.task_loss(relu, "cross_entropy"), params, data)
+    with pytest.raises(TypeError):
+        diagnostics.exact_gram(operator)  # pyright: ignore[reportArgumentType]
 
 
 def test_gram_with_more_rows_than_parameters():
     params, data = network([2, 3]), samples(40, 2, 3)
-    gram = pd.gram(relu, params, data[0])
-    found = pd.exact_spectrum(gram)
+    gram = diagnostics.ntk(relu, params, data[0])
+    found = diagnostics.exact_spectrum(gram)
     assert found.size == gram.in_size() == 120
-    expected = np.linalg.eigvalsh(np.asarray(pd.dense(gram), np.float64))
+    expected = np.linalg.eigvalsh(np.asarray(diagnostics.dense(gram), np.float64))
     np.testing.assert_allclose(found.nodes[0][-9:], expected[-9:], rtol=1e-5)
     assert found.epsilon_rank(1e-3).value == 9
 
 
 def test_probes_agree_with_the_exact_spectrum_of_a_network():
     params, data = network([6, 9, 3]), samples(50, 6, 3)
-    operator = pd.hessian(pd.task_loss(relu, "cross_entropy"), params, data, chunk=20)
-    exact = pd.spectrum(operator, jax.random.key(0))
+    operator = diagnostics.hessian(
+        diagnostics.task_loss(relu, "cross_entropy"), params, diagnostics.Samples(data, chunk=20)
+    )
+    exact = diagnostics.spectrum(operator, jax.random.key(0))
     assert exact.exact
-    found = pd.spectrum(operator, jax.random.key(0), order=40, probes=4, exact=False)
+    found = diagnostics.spectrum(operator, jax.random.key(0), order=40, probes=4, exact=False)
     np.testing.assert_allclose(found.extremes[:2], exact.extremes[:2], rtol=1e-4)
     for eps in (1e-3, 1e-2, 1e-1):
         estimate = found.epsilon_rank(eps)
@@ -107,17 +132,19 @@ def test_a_dead_layer_leaves_only_the_last_bias():
     params = network([6, 8, 8, 3])
     params[1]["b"] = jnp.full(8, -100.0)  # no unit of the second layer fires
     data = samples(50, 6, 3)
-    operator = pd.hessian(pd.task_loss(relu, "cross_entropy"), params, data)
-    exact = pd.exact_spectrum(operator)
+    operator = diagnostics.hessian(diagnostics.task_loss(relu, "cross_entropy"), params, data)
+    exact = diagnostics.exact_spectrum(operator)
     assert exact.epsilon_rank(1e-6).value == 2  # softmax does not see a shift of all biases
-    found = pd.spectrum(operator, jax.random.key(3), order=30, exact=False)
+    found = diagnostics.spectrum(operator, jax.random.key(3), order=30, exact=False)
     assert len(found.nodes[0]) <= 5
     np.testing.assert_allclose(found.extremes.largest, exact.extremes.largest, rtol=1e-4)
     estimate = found.epsilon_rank(1e-5)
     assert estimate.resolved
     assert estimate.lower <= 2 <= estimate.upper
-    block = pd.hessian(pd.task_loss(relu, "cross_entropy"), params, data, where=lambda params: params[0])
-    for zero in (pd.exact_spectrum(block), pd.spectrum(block, jax.random.key(0), exact=False)):
+    block = diagnostics.hessian(
+        diagnostics.task_loss(relu, "cross_entropy"), params, data, where=lambda params: params[0]
+    )
+    for zero in (diagnostics.exact_spectrum(block), diagnostics.spectrum(block, jax.random.key(0), exact=False)):
         for eps in (0.0, 1e-9):
             estimate = zero.epsilon_rank(eps)
             assert (estimate.value, estimate.lower, estimate.upper) == (0.0, 0.0, 0.0)
@@ -130,11 +157,13 @@ def test_a_dead_layer_leaves_only_the_last_bias():
 
 def test_spectrum_of_an_operator_made_by_lineax():
     params, data = network([6, 9, 3]), samples(20, 6, 3)
-    hessian = pd.hessian(pd.task_loss(relu, "cross_entropy"), params, data)
-    ggn = pd.ggn(relu, "cross_entropy", params, data)
-    residual = pd.residual_term(relu, "cross_entropy", params, data)
+    hessian = diagnostics.hessian(diagnostics.task_loss(relu, "cross_entropy"), params, data)
+    ggn = diagnostics.ggn(relu, "cross_entropy", params, data)
+    residual = diagnostics.curvature_residual(relu, "cross_entropy", params, data)
     difference = lx.TaggedLinearOperator(hessian - ggn, lx.symmetric_tag)
-    found = [pd.spectrum(each, jax.random.key(0), order=12, exact=False).nodes for each in (residual, difference)]
+    found = [
+        diagnostics.spectrum(each, jax.random.key(0), order=12, exact=False).nodes for each in (residual, difference)
+    ]
     np.testing.assert_allclose(*found, atol=1e-4)
 
 
@@ -150,8 +179,8 @@ def test_small_parts_of_the_parameters_are_not_left_out():
     data = (inputs, jnp.zeros((2, 3)))
     column = np.stack([np.asarray(inputs, np.float64)[:, 0], np.sin(np.asarray(inputs, np.float64)[:, 0])])
     expected = np.linalg.eigvalsh(column @ column.T / 2)
-    for operator in (pd.ggn(trend, "squared_error", params, data), pd.gram(trend, params, inputs)):
-        found = pd.spectrum(operator, jax.random.key(0), order=10)
+    for operator in (diagnostics.ggn(trend, "squared_error", params, data), diagnostics.ntk(trend, params, inputs)):
+        found = diagnostics.spectrum(operator, jax.random.key(0), order=10)
         assert found.exact
         assert found.epsilon_rank(0.1).value == 6
         np.testing.assert_allclose(found.nodes[0][-6:], np.repeat(expected, 3), rtol=1e-2)
@@ -167,7 +196,7 @@ def test_the_memory_of_an_exact_spectrum_is_bounded():
 
     params = {"kernels": [jnp.ones((8, 1, 3, 3)), jnp.ones((8, 8, 3, 3))], "last": jnp.ones((8, 3))}
     data = (jnp.ones((500, 1, 28, 28)), jnp.zeros(500, int))
-    operator = pd.hessian(pd.task_loss(convolutional, "cross_entropy"), params, data)
+    operator = diagnostics.hessian(diagnostics.task_loss(convolutional, "cross_entropy"), params, data)
     assert operator.in_size() < 1000
     batch = products_at_once(operator)
     assert batch < MOST_AT_ONCE
@@ -176,4 +205,7 @@ def test_the_memory_of_an_exact_spectrum_is_bounded():
         for size in (batch, MOST_AT_ONCE)
     }
     assert needed[batch] <= BATCH_BYTES < needed[MOST_AT_ONCE]
-    assert products_at_once(pd.hessian(operator.loss, params, data, chunk=10)) == MOST_AT_ONCE
+    assert (
+        products_at_once(diagnostics.hessian(operator.loss, params, diagnostics.Samples(data, chunk=10)))
+        == MOST_AT_ONCE
+    )

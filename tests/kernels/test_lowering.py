@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import pytest
 
 import plastax
-import plastax_diagnostics as pd
+import plastax_diagnostics as diagnostics
 import plastax_kernels as kernels
-from plastax_diagnostics import _lanczos
+from plastax_diagnostics._spectrum import lanczos
 from plastax_kernels import _backend
 
 
@@ -82,11 +82,13 @@ def spectrum_program(kind, activation=jax.nn.relu):
         *weights, inputs, targets, vectors = leaves
         params, data = list(zip(weights[::2], weights[1::2], strict=True)), (inputs, targets)
         if kind == "hessian":
-            operator = pd.hessian(pd.task_loss(model, "squared_error"), params, data, chunk=4)
+            operator = diagnostics.hessian(
+                diagnostics.task_loss(model, "squared_error"), params, diagnostics.Samples(data, chunk=4)
+            )
         else:
-            operator = pd.ggn(model, "squared_error", params, data, chunk=4)
-        probes = [_lanczos._begin(vector, 3) for vector in vectors]
-        return [probe.diagonal for probe in _lanczos._advance((operator, jnp.asarray(3)), probes)]
+            operator = diagnostics.ggn(model, "squared_error", params, diagnostics.Samples(data, chunk=4))
+        probes = [lanczos._begin(vector, 3) for vector in vectors]
+        return [probe.diagonal for probe in lanczos._advance((operator, jnp.asarray(3)), probes)]
 
     return advance
 

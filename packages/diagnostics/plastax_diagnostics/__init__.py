@@ -1,49 +1,31 @@
-"""How much curvature a network has left, and whether it can still learn."""
+"""Curvature, spectra and feature statistics: how much curvature a network has left, and whether it can still learn."""
 
-from ._bounds import (
-    ResidualBound as ResidualBound,
+from ._collapse.bounds import (
+    CurvatureResidualBound as CurvatureResidualBound,
+    curvature_residual_bound as curvature_residual_bound,
     gradient_lipschitz as gradient_lipschitz,
     l2_strength as l2_strength,
     lipschitz_bound as lipschitz_bound,
     output_curvature as output_curvature,
-    residual_bound as residual_bound,
     task_shift as task_shift,
 )
-from ._condition import (
+from ._collapse.budget import StepBudget as StepBudget
+from ._collapse.condition import (
     NecessaryCondition as NecessaryCondition,
     necessary_condition as necessary_condition,
     required_fraction as required_fraction,
 )
-from ._dense_layers import DenseLayer as DenseLayer, dense_layers as dense_layers
-from ._estimate import Estimate as Estimate
-from ._exact import exact_spectrum as exact_spectrum
-from ._kernel import gated_linear_kernel as gated_linear_kernel
-from ._kfac import kfac_error as kfac_error, kfac_factors as kfac_factors, kfac_layers as kfac_layers
-from ._kronecker import KFACError as KFACError, KFACFactors as KFACFactors, KFACLayer as KFACLayer
-from ._lanczos import lanczos as lanczos
-from ._norms import feature_norms as feature_norms, norms as norms
-from ._operators import (
-    CurvatureOperator as CurvatureOperator,
-    apply_model as apply_model,
-    dense as dense,
-    ggn as ggn,
-    gram as gram,
-    hessian as hessian,
-    loss_weighted_gram as loss_weighted_gram,
-    model_outputs as model_outputs,
-    residual_term as residual_term,
-    task_loss as task_loss,
+from ._collapse.gated_linear_kernel import gated_linear_kernel as gated_linear_kernel
+from ._collapse.projectors import fast_slow_projectors as fast_slow_projectors
+from ._collapse.residual import (
+    Bracket as Bracket,
+    ResidualMeasure as ResidualMeasure,
+    initial_residual as initial_residual,
+    refined_residual_measure as refined_residual_measure,
+    residual_measure as residual_measure,
 )
-from ._plasticity_report import (
-    CHEAP as CHEAP,
-    FULL as FULL,
-    ReportSettings as ReportSettings,
-    plasticity_report as plasticity_report,
-)
-from ._probing import spectrum as spectrum
-from ._projectors import fast_slow_projectors as fast_slow_projectors
-from ._quadrature import Tridiagonal as Tridiagonal
-from ._ranks import (
+from ._features.norms import feature_norms as feature_norms, norms as norms
+from ._features.ranks import (
     Ranks as Ranks,
     approximate_rank as approximate_rank,
     effective_ranks as effective_ranks,
@@ -52,27 +34,53 @@ from ._ranks import (
     singular_values as singular_values,
     stable_rank as stable_rank,
 )
-from ._report import (
+from ._features.units import (
+    always_active_units as always_active_units,
+    dead_units as dead_units,
+    dormant_scores as dormant_scores,
+    dormant_units as dormant_units,
+    saturated_units as saturated_units,
+    unit_scalars as unit_scalars,
+)
+from ._kfac import (
+    KFACError as KFACError,
+    KFACFactors as KFACFactors,
+    KFACLayer as KFACLayer,
+    kfac_error as kfac_error,
+    kfac_factors as kfac_factors,
+    kfac_layers as kfac_layers,
+)
+from ._operators.base import CurvatureOperator as CurvatureOperator
+from ._operators.curvature_residual import curvature_residual as curvature_residual
+from ._operators.dense import dense as dense
+from ._operators.function import ApplyModel as ApplyModel, apply_model as apply_model
+from ._operators.ggn import ggn as ggn
+from ._operators.hessian import hessian as hessian
+from ._operators.losses import task_loss as task_loss
+from ._operators.ntk import loss_weighted_gram as loss_weighted_gram, ntk as ntk
+from ._operators.samples import Samples as Samples
+from ._programs.dense_layers import DenseLayer as DenseLayer, dense_layers as dense_layers
+from ._report.density_plot import (
+    draw_density as draw_density,
+    stretch_eigenvalue_axis as stretch_eigenvalue_axis,
+)
+from ._report.report import (
+    CHEAP as CHEAP,
+    FULL as FULL,
+    Effort as Effort,
+    plasticity_report as plasticity_report,
+)
+from ._report.results import (
     CurvatureSummary as CurvatureSummary,
     LayerSummary as LayerSummary,
     ParameterSummary as ParameterSummary,
     PlasticityReport as PlasticityReport,
     ResidualSummary as ResidualSummary,
 )
-from ._residual_measure import (
-    Bracket as Bracket,
-    ResidualMeasure as ResidualMeasure,
-    initial_residual as initial_residual,
-    refined_residual_measure as refined_residual_measure,
-    residual_measure as residual_measure,
-)
-from ._spectrum import Extremes as Extremes, Spectrum as Spectrum
-from ._threshold import fast_interval as fast_interval, fast_threshold as fast_threshold, is_fast as is_fast
-from ._unit_scalars import unit_scalars as unit_scalars
-from ._units import (
-    always_active_units as always_active_units,
-    dead_units as dead_units,
-    dormant_scores as dormant_scores,
-    dormant_units as dormant_units,
-    saturated_units as saturated_units,
-)
+from ._spectrum.estimate import Estimate as Estimate
+from ._spectrum.exact import exact_spectrum as exact_spectrum
+from ._spectrum.exact_gram import ExactGram as ExactGram, exact_gram as exact_gram
+from ._spectrum.lanczos import lanczos as lanczos
+from ._spectrum.quadrature import Tridiagonal as Tridiagonal
+from ._spectrum.result import Extremes as Extremes, Spectrum as Spectrum
+from ._spectrum.spectrum import spectrum as spectrum

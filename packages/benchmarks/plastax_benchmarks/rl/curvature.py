@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-import plastax_diagnostics as pd
+import plastax_diagnostics as diagnostics
 from plastax.models import MLP, ActorCritic, Gaussian
 
 from .config import AntConfig
@@ -41,7 +41,7 @@ def critic_loss(network: MLP, data) -> Float[Array, ""]:
     return value_loss(network(observations)[0][:, 0], values, targets, clip_eps[0])
 
 
-def operators(config: AntConfig, model: ActorCritic, rows: Rows) -> dict[str, pd.CurvatureOperator]:
+def operators(config: AntConfig, model: ActorCritic, rows: Rows) -> dict[str, diagnostics.CurvatureOperator]:
     """The Hessians of actor and critic losses on the first rows of a rollout, as operators."""
     rows = jax.tree.map(lambda x: x[: config.compute_hessian_size], rows)
     assert model.log_std is not None
@@ -51,8 +51,8 @@ def operators(config: AntConfig, model: ActorCritic, rows: Rows) -> dict[str, pd
     actor = (rows.observations, rows.samples, rows.log_probabilities, advantages, clip)
     critic = (rows.observations, rows.values, rows.targets, value_clip)
     return {
-        "actor": pd.hessian(policy_loss, ActorParameters(model.actor, model.log_std), actor),
-        "critic": pd.hessian(critic_loss, model.critic, critic),
+        "actor": diagnostics.hessian(policy_loss, ActorParameters(model.actor, model.log_std), actor),
+        "critic": diagnostics.hessian(critic_loss, model.critic, critic),
     }
 
 
@@ -62,7 +62,7 @@ def spectra(
     """For actor and critic: the name, a line of numbers, and the spectrum as the content of an `.npz` file."""
     keys = jax.random.split(key)
     for (name, operator), own in zip(operators(config, model, rows).items(), keys, strict=True):
-        found = pd.spectrum(operator, own, order=config.hessian_order)
+        found = diagnostics.spectrum(operator, own, order=config.hessian_order)
         rank = found.epsilon_rank(EPSILON)
         line = {
             "network": name,
@@ -79,7 +79,7 @@ def spectra(
         yield name, line, _as_bytes(found)
 
 
-def _as_bytes(found: pd.Spectrum) -> bytes:
+def _as_bytes(found: diagnostics.Spectrum) -> bytes:
     """The content of the file that a spectrum is saved to: the run folder then writes it as a whole or not at all."""
     with tempfile.TemporaryDirectory() as folder:
         found.save(Path(folder) / "spectrum.npz")

@@ -9,7 +9,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 import plastax
-import plastax_diagnostics as pd
+import plastax_diagnostics as diagnostics
 
 from .config import AntConfig
 from .environment import Environment
@@ -197,7 +197,7 @@ def window(
         losses=losses,
         sums=jax.tree.map(lambda x: jnp.sum(x, axis=0, dtype=x.dtype), sums),
         friction=frictions[-1],
-        dead=jax.tree.map(lambda dead: jnp.sum(dead.astype(jnp.int32)), pd.dead_units(features)),
+        dead=jax.tree.map(lambda dead: jnp.sum(dead.astype(jnp.int32)), diagnostics.dead_units(features)),
         effective_rank={name: plastax.effective_rank(rows) for name, rows in features.items()},
     )
     return learner, result

@@ -5,9 +5,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
-from plastax_diagnostics import CurvatureSummary
+from plastax_diagnostics import CurvatureSummary, draw_density, stretch_eigenvalue_axis
 
 from ..report.figure import save_png
 from .reports import Place, Reports
@@ -19,9 +17,6 @@ COLOURS = {"train": "tab:blue", "held_out": "tab:orange"}
 NAMES = {"train": "training rows", "held_out": "held-out rows"}
 
 KINDS = {"Hessian": attrgetter("hessian"), "Gauss-Newton": attrgetter("gram")}
-
-SMOOTHING = 0.15
-"""Standard deviation of the Gaussian at each node, along the stretched axis."""
 
 FLOOR = 1e-7
 """Densities below are not shown: that of one eigenvalue in a million is about a millionth."""
@@ -98,29 +93,15 @@ def _draw_panel(axis, panel: Panel, reports: Reports, scale: float) -> None:
         axis.axvline(reports[place].eps, color="0.3", linestyle=":", linewidth=1)
         if panel.kind == "Hessian":
             axis.axvline(-reports[place].eps, color="0.3", linestyle=":", linewidth=1)
-    axis.set_xscale("asinh", linear_width=scale)
     axis.set(yscale="log", ylim=(FLOOR, 3e3))
-    axis.set_xlim(scale * np.sinh(np.arcsinh(low / scale) - 1), scale * np.sinh(np.arcsinh(high / scale) + 1))
-    axis.set_xticks(*_ticks(low, high, scale))
+    stretch_eigenvalue_axis(axis, low, high, scale)
     axis.tick_params(labelsize=8)
     axis.legend(fontsize=7, loc="upper right")
 
 
-def stretched_density(
-    nodes: np.ndarray, weights: np.ndarray, scale: float, points: int = 800
-) -> tuple[np.ndarray, np.ndarray]:
-    """Eigenvalues and their density along arcsinh(eigenvalue / scale), of integral 1: a Gaussian for each node."""
-    places = np.arcsinh(nodes / scale)
-    grid = np.linspace(places.min() - 7 * SMOOTHING, places.max() + 7 * SMOOTHING, points)
-    spread = np.exp(-0.5 * ((grid[:, None] - places) / SMOOTHING) ** 2) / (SMOOTHING * np.sqrt(2 * np.pi))
-    return scale * np.sinh(grid), spread @ weights
-
-
 def _draw(axis, place: Place, summary: CurvatureSummary, scale: float) -> None:
-    values, density = stretched_density(np.asarray(summary.nodes), np.asarray(summary.weights), scale)
-    label, colour = f"{NAMES[place.rows]}: {count(summary)} of {summary.size} above eps", COLOURS[place.rows]
-    axis.plot(values, density, color=colour, linewidth=1.2, label=label)
-    axis.fill_between(values, density, FLOOR, color=colour, alpha=0.12)
+    label = f"{NAMES[place.rows]}: {count(summary)} of {summary.size} above eps"
+    draw_density(axis, summary, scale, color=COLOURS[place.rows], label=label)
 
 
 def count(summary: CurvatureSummary) -> str:
@@ -129,16 +110,3 @@ def count(summary: CurvatureSummary) -> str:
     if summary.exact:
         return f"{rank.value:.0f}"
     return f"{rank.value:.0f} [{rank.lower:.0f}, {rank.upper:.0f}]"
-
-
-def _ticks(lowest: float, highest: float, scale: float) -> tuple[list[float], list[str]]:
-    """Zero, and at most four powers of ten on either side."""
-    first = int(np.ceil(np.log10(scale)))
-    ticks, names = [0.0], ["0"]
-    for sign, reach in ((-1, -lowest), (1, highest)):
-        if reach > scale:
-            powers = range(first, int(np.ceil(np.log10(reach))) + 1)
-            for power in powers[:: -(-len(powers) // 4)]:
-                ticks.append(sign * 10.0**power)
-                names.append(f"${'-' if sign < 0 else ''}10^{{{power}}}$")
-    return ticks, names

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-import plastax_diagnostics as pd
+import plastax_diagnostics as diagnostics
 
 from .parser import bench_parser
 from .timing import Tell
@@ -26,7 +26,7 @@ def trained_network(key, steps=200):
     ]
     inputs = jax.random.normal(keys[4], (200, WIDTHS[0]))
     labels = jnp.argmax(inputs[:, : WIDTHS[-1]] + 0.5 * jax.random.normal(keys[5], (200, WIDTHS[-1])), axis=1)
-    loss = pd.task_loss(network, "cross_entropy")
+    loss = diagnostics.task_loss(network, "cross_entropy")
 
     def step(_, params):
         gradient = jax.grad(loss)(params, (inputs, labels))
@@ -49,7 +49,9 @@ def coverage(operator, truth, *, orders, shares, keys):
     found, tell = {}, Tell()
     for order in orders:
         tell(f"order {order}")
-        found[order] = [pd.spectrum(operator, jax.random.key(key), order=order, exact=False) for key in range(keys)]
+        found[order] = [
+            diagnostics.spectrum(operator, jax.random.key(key), order=order, exact=False) for key in range(keys)
+        ]
     rows = []
     for order, spectra in found.items():
         for share in shares:
@@ -79,8 +81,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--shares", type=float, nargs="+", default=[1e-4, 1e-3, 1e-2, 1e-1, 3e-1])
     options = parser.parse_args(arguments)
     params, data = trained_network(jax.random.key(0))
-    operator = pd.hessian(pd.task_loss(network, "cross_entropy"), params, data)
-    truth = pd.exact_spectrum(operator)
+    operator = diagnostics.hessian(diagnostics.task_loss(network, "cross_entropy"), params, data)
+    truth = diagnostics.exact_spectrum(operator)
     print(f"{operator.in_size()} parameters, one probe, {options.keys} keys; eps in shares of the largest eigenvalue")
     head = ("order", "eps", "truth", "mean value", "mean width", "covered", "by 2 SE alone", "resolved")
     print(("{:>7}{:>9}{:>8}" + "{:>14}" * 5).format(*head))

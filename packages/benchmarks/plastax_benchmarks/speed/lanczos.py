@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-import plastax_diagnostics as pd
+import plastax_diagnostics as diagnostics
 from plastax_benchmarks.speed.timing import interleaved, ratio
 from plastax_kernels import mlp_hvp
 
@@ -140,7 +140,7 @@ def main(arguments: list[str] | None = None) -> None:
     )
     flat, unravel = ravel_pytree(params)
     start = jax.random.normal(keys[3], flat.shape)
-    operator = pd.hessian(loss, params, data)
+    operator = diagnostics.hessian(loss, params, data)
     theirs = matfree_lanczos(params, data, order)
     products = repeated_products(options.products)
     vector = unravel(start)
@@ -148,7 +148,7 @@ def main(arguments: list[str] | None = None) -> None:
     eager = {name: eager_lanczos(params, data, order, one_by_one=name == "eager, vector by vector") for name in EAGER}
     seconds = interleaved(
         {
-            "plastax": lambda: pd.lanczos(operator, unravel(start), order).diagonal,
+            "plastax": lambda: diagnostics.lanczos(operator, unravel(start), order).diagonal,
             "matfree, full": lambda: theirs(start, params, data),
             **{name: lambda run=run: run(start) for name, run in eager.items()},
             "gradients": lambda: products["gradients"](params, data, vector),

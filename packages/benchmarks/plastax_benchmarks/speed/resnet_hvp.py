@@ -9,7 +9,7 @@ import time
 import equinox as eqx
 import jax
 
-import plastax_diagnostics as pd
+import plastax_diagnostics as diagnostics
 from plastax import models
 
 from .parser import bench_parser
@@ -20,10 +20,10 @@ def resnet_hessian(samples, chunk, convolution, key):
     keys = jax.random.split(key, 3)
     model = models.ResNet18(100, convolution=convolution, key=keys[0])
     params, static = eqx.partition(model, eqx.is_inexact_array)
-    loss = pd.task_loss(pd.apply_model(static, model.init_state()), "cross_entropy")
+    loss = diagnostics.task_loss(diagnostics.apply_model(static, model.init_state()), "cross_entropy")
     images = jax.random.uniform(keys[1], (samples, 32, 32, 3))
     labels = jax.random.randint(keys[2], (samples,), 0, 100)
-    return pd.hessian(loss, params, (images, labels), chunk=chunk)
+    return diagnostics.hessian(loss, params, diagnostics.Samples((images, labels), chunk=chunk))
 
 
 def temporary_bytes(operator):
@@ -58,7 +58,9 @@ def main(arguments: list[str] | None = None) -> None:
     if options.run:
         operator = resnet_hessian(200, options.chunk or None, options.convolution, jax.random.key(0))
         begin = time.perf_counter()
-        found = pd.spectrum(operator, jax.random.key(1), order=3, progress=lambda *steps: print("step", *steps))
+        found = diagnostics.spectrum(
+            operator, jax.random.key(1), order=3, progress=lambda *steps: print("step", *steps)
+        )
         print(
             f"order 3 on 200 samples in {time.perf_counter() - begin:.0f} s (with compilation): nodes {found.nodes[0]}"
         )

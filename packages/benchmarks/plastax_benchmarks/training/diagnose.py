@@ -10,12 +10,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import PyTree
 
-import plastax_diagnostics as pd
+import plastax_diagnostics as diagnostics
 
 from ..problems.stream import Examples
-from .gram import MOST_ROWS, Outputs, gram_matrix, rows_for
 from .learner import Keys, Learner, Trainer, some_examples
 
 
@@ -25,15 +24,17 @@ CONTRACTION = 1e-3
 ROWS = {"train": False, "held_out": True}
 
 
-class Features(eqx.Module):
-    """The features as a function of parameters and inputs, for statistics of units."""
+LARGEST_SIDE = 3000
+"""The largest side of an exact Gram matrix: rows x outputs."""
 
-    static: PyTree
-    state: PyTree
+MOST_ROWS = 250
+"""More than enough to distinguish networks."""
 
-    def __call__(self, params: PyTree, inputs: Float[Array, "rows ..."]) -> dict[str, Array]:
-        """The features by name."""
-        return eqx.combine(params, self.static)(inputs, self.state, train=False)[1]
+LARGE_SIDE = 500
+"""The largest side for networks whose gradients do not all fit into `MEMORY`: they are computed several times."""
+
+MEMORY = 2**30
+"""Bytes for gradients with respect to convolutions."""
 
 
 def diagnose(
@@ -68,26 +69,22 @@ def diagnose(
     For each kind of rows (`"train"`, `"held_out"`) its name, a line for `diagnostics.jsonl`, and the plasticity report
     as JSON. Raises a `ValueError` if the network has diverged.
     """
-    rate, steps, eps = _budget(trainer, number, strengths)
+    budget = _budget(trainer, number, strengths)
     for name, held_out in ROWS.items():
         key = _key(keys, number, held_out)
         model, examples = look(trainer, learner, keys, data, number, key, trainer.settings.diagnose_size, held_out)
-        report = pd.plasticity_report(
+        samples = diagnostics.Samples((examples.inputs, examples.targets), chunk=_CHUNKS.get(trainer.settings.network))
+        report = diagnostics.plasticity_report(
             model,
             trainer.problem.loss,
             learner.params,
-            (examples.inputs, examples.targets),
-            learning_rate=rate,
-            steps=steps,
-            contraction=CONTRACTION,
-            eps=eps,
+            samples,
+            budget,
             key=jax.random.fold_in(key, 1),
-            features=Features(trainer.static, learner.model_state),
-            chunk=_CHUNKS.get(trainer.settings.network),
-            settings=_effort(trainer),
+            effort=_effort(trainer),
         )
         report = dataclasses.replace(report, seconds=0.0)
-        line = _gram_numbers(trainer, learner, model, examples, number, rate, eps) | _report_numbers(report)
+        line = _gram_numbers(trainer, learner, model, examples, number, budget) | _report_numbers(report)
         yield name, line, report.to_json()
 
 
@@ -115,20 +112,36 @@ def epsilon_rank_at(
 
     The number of eigenvalues of the generalised Gauss-Newton matrix above the threshold, and the threshold.
     """
-    eps = _budget(trainer, number, strengths)[2] if eps is None else eps
+    eps = _budget(trainer, number, strengths).threshold if eps is None else eps
     model, examples = look(trainer, learner, keys, data, number, _key(keys, number, True), rows, held_out=True)
-    inputs = examples.inputs[: rows_for(_width(trainer, model), learner.params, rows)]
-    return gram_matrix(model, trainer.problem.loss, learner.params, inputs).count_above(eps), eps
+    return float(_exact_gram(trainer, learner, model, examples, rows).count_above(eps)), eps
 
 
-def _budget(trainer: Trainer, number: int, strengths: Mapping[str, float]) -> tuple[float, int, float]:
-    """The learning rate that counts, the steps of a task, and the threshold that they make."""
+def rows_for(outputs: int, params: PyTree, most: int = MOST_ROWS) -> int:
+    """The number of rows of an exact Gram matrix, for a network with `outputs` outputs."""
+    written_out = sum(leaf.size for leaf in jax.tree.leaves(params) if leaf.ndim > 2)
+    fits = written_out * 8 * min(LARGEST_SIDE, most * outputs) <= MEMORY
+    return max(1, min(most, (LARGEST_SIDE if fits else LARGE_SIDE) // outputs))
+
+
+def _exact_gram(
+    trainer: Trainer, learner: Learner, model: diagnostics.ApplyModel, examples: Examples, rows: int = MOST_ROWS
+) -> diagnostics.ExactGram:
+    """The loss-weighted Gram matrix of some rows."""
+    count = rows_for(_width(trainer, model), learner.params, rows)
+    data = (examples.inputs[:count], examples.targets[:count])
+    return diagnostics.exact_gram(
+        diagnostics.loss_weighted_gram(model, trainer.problem.loss, learner.params, data, dtype="float64")
+    )
+
+
+def _budget(trainer: Trainer, number: int, strengths: Mapping[str, float]) -> diagnostics.StepBudget:
+    """The learning rate that counts, and the steps of a task."""
     settings = dataclasses.replace(trainer.settings, **strengths)
     rate = settings.learning_rate
     if settings.optimizer == "sgd":
         rate /= 1 - settings.momentum
-    steps = trainer.steps_in(number)
-    return rate, steps, pd.fast_threshold(rate, steps, CONTRACTION)
+    return diagnostics.StepBudget(rate, trainer.steps_in(number), CONTRACTION)
 
 
 def _key(keys: Keys, number: int, held_out: bool):
@@ -138,17 +151,17 @@ def _key(keys: Keys, number: int, held_out: bool):
 
 def look(
     trainer: Trainer, learner: Learner, keys: Keys, data: PyTree, number: int, key, most: int, held_out: bool
-) -> tuple[Outputs, Examples]:
+) -> tuple[diagnostics.ApplyModel, Examples]:
     """The outputs in play as a function, and rows of a task with targets among them."""
     found, weights = _draw(trainer.problem, data, keys.stream, jnp.asarray(number), key, most, held_out)
     count = int(np.sum(np.asarray(weights)))
     examples = Examples(found.inputs[:count], found.targets[:count])
     classes = trainer.problem.active_classes(data, keys.stream, number)
     if classes is None:
-        return Outputs(trainer.static, learner.model_state, None), examples
+        return diagnostics.apply_model(trainer.static, learner.model_state), examples
     places = jnp.asarray(np.searchsorted(classes, np.asarray(examples.targets)), jnp.int32)
     return (
-        Outputs(trainer.static, learner.model_state, jnp.asarray(classes, jnp.int32)),
+        diagnostics.apply_model(trainer.static, learner.model_state, outputs=jnp.asarray(classes, jnp.int32)),
         Examples(examples.inputs, places),
     )
 
@@ -159,28 +172,33 @@ def _draw(problem, data, stream, number, key, most, held_out):
 
 
 def _gram_numbers(
-    trainer: Trainer, learner: Learner, model: Outputs, examples: Examples, number: int, rate: float, eps: float
+    trainer: Trainer,
+    learner: Learner,
+    model: diagnostics.ApplyModel,
+    examples: Examples,
+    number: int,
+    budget: diagnostics.StepBudget,
 ) -> dict[str, Any]:
     """What the exact Gram matrix of a few rows says."""
-    inputs = examples.inputs[: rows_for(_width(trainer, model), learner.params)]
-    gram = gram_matrix(model, trainer.problem.loss, learner.params, inputs)
+    gram, eps = _exact_gram(trainer, learner, model, examples), budget.threshold
     numbers = {
         "eps": eps,
-        "epsilon_rank": gram.count_above(eps),
-        "epsilon_rank_samples": gram.rows,
+        "epsilon_rank": float(gram.count_above(eps)),
+        "epsilon_rank_samples": gram.samples,
         "size": len(gram.matrix),
         "largest": gram.largest,
         "trace": gram.trace,
     }
     if trainer.settings.network == "gated-linear":
         # As in the paper's theory: the raw tangent kernel, and a step for each row of the training set.
-        raw = gram_matrix(model, "squared_error", learner.params, inputs)
-        raw_eps = pd.fast_threshold(rate, trainer.problem.train_count(number), CONTRACTION)
-        numbers |= {"raw_eps": raw_eps, "raw_epsilon_rank": raw.count_above(raw_eps), "raw_largest": raw.largest}
+        kernel = diagnostics.ntk(model, learner.params, examples.inputs[: gram.samples], dtype="float64")
+        raw = diagnostics.exact_gram(kernel)
+        raw_eps = dataclasses.replace(budget, steps=trainer.problem.train_count(number)).threshold
+        numbers |= {"raw_eps": raw_eps, "raw_epsilon_rank": float(raw.count_above(raw_eps)), "raw_largest": raw.largest}
     return numbers
 
 
-def _report_numbers(report: pd.PlasticityReport) -> dict[str, Any]:
+def _report_numbers(report: diagnostics.PlasticityReport) -> dict[str, Any]:
     """What of a report is short enough for a line."""
     rank, residual, units = report.hessian.epsilon_rank, report.residual, sum(x.units for x in report.layers)
     predicted = math.inf if residual is None else residual.predicted.value
@@ -202,19 +220,19 @@ def _report_numbers(report: pd.PlasticityReport) -> dict[str, Any]:
     }
 
 
-def _width(trainer: Trainer, model: Outputs) -> int:
-    return trainer.problem.outputs if model.classes is None else len(model.classes)
+def _width(trainer: Trainer, model: diagnostics.ApplyModel) -> int:
+    return trainer.problem.outputs if model.outputs is None else len(model.outputs)
 
 
 _CHUNKS = {"convnet": 100, "resnet18": 50}
 """Rows at a time: the patches of a convolution are many times its input."""
 
 
-def _effort(trainer: Trainer) -> pd.ReportSettings:
+def _effort(trainer: Trainer) -> diagnostics.Effort:
     """How much work a report may be: products with convolutions are expensive, so their brackets are wider.
 
     On CPU a ResNet-18 takes hours for 2000 rows, since one product takes minutes: lower `diagnose_size` there.
     """
     size, network = trainer.settings.diagnose_size, trainer.settings.network
     order = {"convnet": 24, "resnet18": 16}.get(network, 60)
-    return pd.ReportSettings(order, 1, order, size, exact=True, dtype=np.float64)
+    return diagnostics.Effort(order, 1, order, size, exact=True, dtype=np.float64)

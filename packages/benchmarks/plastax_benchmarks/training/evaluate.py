@@ -8,7 +8,7 @@ import optax
 from jaxtyping import Array, Float, Int, PyTree
 
 import plastax
-import plastax_diagnostics as pd
+import plastax_diagnostics as diagnostics
 
 from ..problems.stream import Task
 from .learner import Keys, Learner, Trainer, hits, losses, some_examples
@@ -78,7 +78,7 @@ def _look(
         inputs, targets, weight = batch
         outputs, features, _ = trainer.apply(learner, task, inputs, train=False)
         value, right = losses(trainer.problem, outputs, targets), hits(trainer.problem, outputs, targets)
-        active = {name: ~dead for name, dead in pd.dead_units(features).items()}
+        active = {name: ~dead for name, dead in diagnostics.dead_units(features).items()}
         share = {
             name: jnp.mean(jnp.abs(leaf), axis=tuple(range(1, leaf.ndim - 1))).T @ weight
             for name, leaf in features.items()

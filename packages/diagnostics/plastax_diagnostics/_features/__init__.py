@@ -1,0 +1,1 @@
+"""Statistics of features: units, ranks and norms."""

@@ -1,0 +1,50 @@
+"""How large parameters, gradients and features are."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+from plastax_kernels.reference import at_least_float32
+
+from .units import FeatureTree, rows_of
+
+
+def norms(tree: PyTree[Float[Array, "..."]]) -> PyTree[Float[Array, ""]]:
+    """Euclidean norm of each array of a pytree: of the parameters, of their gradient, of an update.
+
+    !!! example
+
+        ```python
+        import jax.numpy as jnp
+        import plastax_diagnostics as diagnostics
+
+        diagnostics.norms({"kernel": jnp.array([[3.0, 4.0]]), "bias": jnp.zeros(2)})  # {"kernel": 5.0, "bias": 0.0}
+        ```
+
+    **Arguments:**
+
+    - `tree`: any pytree of arrays.
+
+    **Returns:**
+
+    A pytree of scalars, in float32 or wider. `optax.global_norm` gives the norm of the whole.
+    """
+    return jax.tree.map(lambda x: jnp.linalg.norm(_wide(x).reshape(-1)), tree)
+
+
+def feature_norms(features: FeatureTree) -> PyTree[Float[Array, ""]]:
+    """Mean Euclidean norm of a sample's features (of a position's, in a convolution), for each layer.
+
+    **Arguments:**
+
+    - `features`: a pytree of [samples, ..., units] arrays.
+
+    **Returns:**
+
+    A pytree of scalars.
+    """
+    return jax.tree.map(lambda layer: jnp.mean(jnp.linalg.norm(_wide(rows_of(layer)), axis=-1)), features)
+
+
+def _wide(x):
+    return x.astype(at_least_float32(x.dtype))

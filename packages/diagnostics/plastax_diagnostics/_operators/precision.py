@@ -1,0 +1,62 @@
+"""Float64 on request, in programs that are otherwise float32."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+
+
+def is_float(leaf: Any) -> bool:
+    """Whether a leaf is an array (or a number) of real floating point type."""
+    return hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jnp.floating)
+
+
+def is_traced(leaf: Any) -> bool:
+    """Whether a leaf is traced."""
+    return isinstance(leaf, jax.core.Tracer)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def working_dtype(params: PyTree, dtype: Any) -> np.dtype:
+    """The dtype that an operator computes in: the given one, or float32 or the wider type of the parameters."""
+    if dtype is not None:
+        wanted = np.dtype(dtype)
+        if wanted.name not in ("float32", "float64"):
+            raise ValueError(f"`dtype` must be float32 or float64 (or None for that of the parameters), got {wanted}")
+        return wanted
+    if any(leaf.dtype == np.float64 for leaf in jax.tree.leaves(params) if is_float(leaf)):
+        return np.dtype(np.float64)
+    return np.dtype(np.float32)
+
+
+@contextmanager
+def precision(dtype: Any, *operands: PyTree) -> Iterator[None]:
+    """Enables float64 inside the context, whatever the value of `jax_enable_x64`.
+
+    That is not possible inside an outer trace: a batching or differentiation rule that runs after this context has
+    closed would truncate to float32, so tracers among the operands are an error.
+    """
+    if np.dtype(dtype) != np.float64 or jax.config.jax_enable_x64:  # pyright: ignore[reportAttributeAccessIssue]
+        yield
+        return
+    if any(map(is_traced, jax.tree.leaves(operands))):
+        raise ValueError(
+            "a float64 operator was used inside a jitted or transformed float32 program: "
+            "call jax.config.update('jax_enable_x64', True) first, or use the operator outside of jit"
+        )
+    with jax.enable_x64(True):
+        yield
+
+
+def cast_floats(tree: PyTree, dtype: Any) -> PyTree:
+    """Every array of floating point numbers in `dtype`; integers, and leaves that are not arrays, as they are."""
+
+    def cast(leaf):
+        if is_float(leaf):
+            return jnp.asarray(leaf, dtype)
+        return jnp.asarray(leaf) if isinstance(leaf, np.ndarray) else leaf
+
+    return jax.tree.map(cast, tree)

@@ -1,0 +1,1 @@
+"""What the traced program of a model reveals about its layers."""

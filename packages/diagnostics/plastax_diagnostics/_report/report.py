@@ -1,0 +1,329 @@
+"""One call that measures how much curvature a network has left and predicts how fast it can learn the next task."""
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PRNGKeyArray, PyTree
+
+from .._collapse.budget import StepBudget
+from .._collapse.condition import NecessaryCondition, necessary_condition
+from .._collapse.residual import confident_mistakes, refined_residual_measure, residual_of
+from .._operators.applicable import NotApplicableError
+from .._operators.function import ApplyModel, check_model
+from .._operators.hessian import hessian
+from .._operators.losses import LossLike, task_loss
+from .._operators.model import ModelOperator, as_pairs, model_operator
+from .._operators.ntk import Gram, as_gram
+from .._operators.precision import precision
+from .._operators.samples import Samples
+from .._programs.dense_layers import only_dense_layers
+from .._spectrum.result import Spectrum
+from .._spectrum.spectrum import check_key, spectrum
+from .layers import layer_summaries, norm_summaries
+from .results import CurvatureSummary, PlasticityReport, ReportVerdict, ResidualSummary
+
+
+FIRST_ORDER = 64
+"""The first order of the residual measure, unless the effort allows less."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    r"""How much work a report may be, and the thresholds that it uses.
+
+    **Arguments:**
+
+    - `order`, `probes`: of the spectra.
+    - `residual_order`: the highest order of the residual measure.
+    - `samples`: the largest number of samples to use, drawn without replacement. A part of a task is easier than the
+        whole, so compare only reports with the same number.
+    - `exact`: whether small spectra are computed exactly.
+    - `dtype`: of the Gram matrix and the residual; `None` for that of the parameters. The Hessian is always in that of
+        the parameters.
+    - `target`: the loss to be reached; by default a tenth of that of the quadratic model now. Under cross-entropy it
+        means $\frac12\|e\|^2$ of the quadratic model, averaged over samples, not the cross-entropy.
+    - `eps`: threshold of the epsilon-ranks; by default that of the step budget.
+    - `dormant_threshold`: see [`plastax_diagnostics.dormant_units`][].
+    """
+
+    order: int
+    probes: int
+    residual_order: int
+    samples: int
+    exact: bool
+    dtype: Any
+    target: float | None = None
+    eps: float | None = None
+    dormant_threshold: float = 0.025
+
+
+FULL = Effort(order=90, probes=1, residual_order=128, samples=2000, exact=True, dtype=np.float64)
+"""For a task switch: the paper's order and number of samples."""
+
+CHEAP = Effort(order=20, probes=1, residual_order=16, samples=256, exact=False, dtype=None)
+"""For use during training: 56 products with matrices of 256 samples."""
+
+
+def plasticity_report(
+    model: Callable,
+    loss: LossLike,
+    params: PyTree,
+    data: tuple[Any, Any] | Samples,
+    budget: StepBudget,
+    *,
+    key: PRNGKeyArray,
+    features: Callable | None = None,
+    effort: Effort = FULL,
+) -> PlasticityReport:
+    """Measures how much curvature a network has for a task that it is about to learn, and predicts how fast it learns.
+
+    The verdict comes from the quadratic model of the loss at these parameters. A Lanczos run, started at the residual,
+    gives the fraction of the squared residual that remains after the steps of plain gradient descent. It is exact for a
+    model that is linear in its parameters, with squared error. Training changes the features and can be much faster, as
+    it is in narrow fresh networks; a collapsed network has no gradient to change them with. So compare a network with
+    itself at other times, or with a fresh one. The report also holds the spectra of the Hessian and of the
+    loss-weighted Gram matrix with their epsilon-ranks, the necessary condition of the collapse theory, and statistics
+    of units and norms.
+
+    !!! example
+
+        ```python
+        import jax
+        import jax.numpy as jnp
+        from plastax_diagnostics import StepBudget, plasticity_report
+
+        def features(params, inputs):
+            return {"hidden": jax.nn.relu(inputs @ params["in"])}
+
+        def model(params, inputs):
+            return features(params, inputs)["hidden"] @ params["out"]
+
+        keys = jax.random.split(jax.random.key(0), 3)
+        params = {"in": jax.random.normal(keys[0], (5, 8)), "out": jax.random.normal(keys[1], (8, 3))}
+        data = (jax.random.normal(keys[2], (20, 5)), jnp.arange(20) % 3)
+        budget = StepBudget(learning_rate=0.1, steps=1000)
+        report = plasticity_report(model, "cross_entropy", params, data, budget, features=features, key=keys[0])
+        print(report)
+        ```
+
+    **Arguments:**
+
+    - `model`: a function `(params, inputs) -> outputs [samples, ..., outputs]`. For a network of plastax, use
+        [`plastax_diagnostics.apply_model`][].
+    - `loss`: `"cross_entropy"`, `"squared_error"`, or a function of (outputs, targets) that is a mean over samples. Use
+        the task loss alone, without L2. The verdict needs a loss that is convex in the outputs and curved wherever it
+        has a slope (not L1 or Huber), and a model with one array of outputs. Without these, the report has the reason
+        in `missing`, and the parts that need them are `None`.
+    - `params`: a pytree of arrays.
+    - `data`: inputs and targets of the task to be learned, or [`plastax_diagnostics.Samples`][] of them.
+    - `budget`: the learning rate and the number of steps of plain gradient descent on the mean loss.
+    - `key`: for the probes and the choice of samples.
+    - `features`: a function `(params, inputs) -> pytree of [samples, ..., units]`, for unit statistics. By default
+        the features of a model from [`plastax_diagnostics.apply_model`][].
+    - `effort`: [`plastax_diagnostics.FULL`][], [`plastax_diagnostics.CHEAP`][], or one of them with fields replaced by
+        `dataclasses.replace`.
+
+    **Returns:**
+
+    A [`plastax_diagnostics.PlasticityReport`][].
+    """
+    begin = time.perf_counter()
+    check_key(key)
+    check_model(model)
+    if features is None and isinstance(model, ApplyModel):
+        features = model.features
+    samples = as_pairs(data)
+    given = samples.size
+    keys = jax.random.split(key, 3)
+    samples = _draw(samples, effort.samples, keys[0])
+    eps = budget.threshold if effort.eps is None else float(effort.eps)
+
+    def spectrum_of(operator, key):
+        return spectrum(operator, key, order=effort.order, probes=effort.probes, exact=effort.exact)
+
+    curved = hessian(task_loss(model, loss), params, samples)
+    value, gradient = _value_and_gradient(curved)
+    if not np.isfinite(float(value)):
+        raise ValueError(f"the loss is {float(value)}: a network that has diverged has no curvature to report")
+    found = spectrum_of(curved, keys[1])
+    cost = 2 * _products(found) + 2
+
+    missing, weighted, gram_found, linear = "", None, None, None
+    try:
+        operator = model_operator(Gram, model, loss, params, samples, where=None, dtype=effort.dtype, reduction="mean")
+        weighted = as_gram(operator)
+        gram_found = spectrum_of(weighted, keys[2])
+        cost += _gram_cost(gram_found, weighted)
+        linear = _linear_regime(operator, weighted, gram_found, budget, _name(loss), effort)
+        cost += 2 * _restarts(len(linear.residual.nodes), FIRST_ORDER)
+    except NotApplicableError as error:
+        missing = str(error)
+    used = curved.samples.size
+    verdict, sentence = _judge(linear, missing, budget, used, given)
+    return PlasticityReport(
+        verdict=verdict,
+        sentence=sentence,
+        loss=_name(loss),
+        loss_value=float(value),
+        samples=used,
+        parameters=curved.in_size(),
+        budget=budget,
+        eps=eps,
+        goal=1.0 if linear is None else linear.goal,
+        hessian=_curvature(found, eps),
+        gram=None if gram_found is None else _curvature(gram_found, eps),
+        residual=None if linear is None else linear.residual,
+        condition=None if linear is None else linear.condition,
+        layers=() if features is None else layer_summaries(features, params, samples.data[0], effort.dormant_threshold),
+        norms=norm_summaries(params, gradient),
+        cost_in_gradients=cost * used / given,
+        seconds=time.perf_counter() - begin,
+        samples_given=given,
+        missing=missing,
+    )
+
+
+class _LinearRegime(NamedTuple):
+    """The results that need the residual and the loss-weighted Gram matrix."""
+
+    residual: ResidualSummary
+    condition: NecessaryCondition
+    goal: float
+
+
+def _linear_regime(
+    operator: ModelOperator,
+    weighted: Gram,
+    found: Spectrum,
+    budget: StepBudget,
+    name: str,
+    effort: Effort,
+) -> _LinearRegime:
+    """How the residual is distributed over the spectrum. Raises `NotApplicableError` without a residual."""
+    residual = residual_of(operator)
+    highest = effort.residual_order
+    measure = refined_residual_measure(weighted, residual, budget, order=min(FIRST_ORDER, highest), max_order=highest)
+    target = 0.1 * measure.loss if effort.target is None else effort.target
+    goal = float(min(target / measure.loss, 1.0) if measure.loss > 0 else 1.0)
+    # With this contraction the condition asks for half of the residual to be fast; with a small one, for nothing.
+    contraction = min(math.sqrt(2 * goal), 0.99) if goal > 0 else budget.contraction
+    condition = necessary_condition(
+        measure,
+        dataclasses.replace(budget, contraction=contraction),
+        target=target,
+        loss=name,
+        largest_eigenvalue=found.extremes.largest,
+    )
+    by_sample = np.sum(np.asarray(residual, np.float64).reshape(len(residual), -1) ** 2, axis=1)
+    summary = ResidualSummary(
+        norm_squared=measure.norm_squared,
+        largest_sample=float(by_sample.max()),
+        confident_mistakes=confident_mistakes(operator, residual),
+        fast_fraction=measure.fast_fraction(budget),
+        predicted=measure.predicted_residual(budget),
+        nodes=tuple(measure.nodes.tolist()),
+        weights=tuple(measure.weights.tolist()),
+    )
+    return _LinearRegime(summary, condition, goal)
+
+
+def _name(loss: LossLike) -> str:
+    if isinstance(loss, str):
+        return loss
+    name = getattr(loss, "__name__", type(loss).__name__)
+    return "custom loss" if name == "<lambda>" else name
+
+
+def _judge(
+    linear: _LinearRegime | None, missing: str, budget: StepBudget, used: int, given: int
+) -> tuple[ReportVerdict, str]:
+    """The verdict, as a word and in short sentences."""
+    if linear is None:
+        return "not applicable", f"No verdict: {missing}."
+    predicted, goal, mistakes = linear.residual.predicted, linear.goal, linear.residual.confident_mistakes
+    step_size = linear.condition.step_size
+    if step_size > 2:
+        most = budget.learning_rate / step_size
+        return "not applicable", (
+            f"Learning rate x largest eigenvalue = {step_size:.3g} is above 2: full-batch steps diverge initially. "
+            f"The largest rate that does not overshoot is {most:.3g}."
+        )
+    left = f"{predicted.value:.3g}" if predicted.width < 5e-3 else f"{predicted.lower:.3g} to {predicted.upper:.3g}"
+    text = (
+        f"The quadratic model keeps {left} of the squared residual after {budget.steps} steps; the goal is {goal:.3g}."
+    )
+    if used < given:
+        text += f" Measured on {used} of {given} samples: the whole task is slower."
+    if predicted.upper <= goal:
+        return "fast enough", f"Fast enough with fixed features. {text}"
+    if predicted.lower > goal and mistakes > 0.5:
+        return "unresolved", (
+            f"Not resolved: {mistakes:.0%} of the residual belongs to confident mistakes (probability below 1 %), "
+            f"where the quadratic model of the loss is too flat. {text}"
+        )
+    if predicted.lower > goal:
+        return "too slow", f"Too slow, unless training changes the features. {text}"
+    return "unresolved", f"Not resolved: raise `residual_order` of the effort. {text}"
+
+
+def _draw(samples: Samples, most: int, key: PRNGKeyArray) -> Samples:
+    if samples.size <= most:
+        return samples
+    chosen = jax.random.choice(key, samples.size, (most,), replace=False)
+    return samples.of(jax.tree.map(lambda leaf: jnp.asarray(leaf)[chosen], samples.data))
+
+
+@eqx.filter_jit
+def _value_and_gradient(operator):
+    def of_chunk(loss, params, data):
+        weight = jax.tree.leaves(data)[0].shape[0] / operator.samples.size
+        return jax.tree.map(lambda leaf: weight * leaf, jax.value_and_grad(loss)(params, data))
+
+    return operator.samples.sum(of_chunk, operator.loss, operator.params)
+
+
+def _curvature(found: Spectrum, eps: float) -> CurvatureSummary:
+    extremes = found.extremes
+    nodes = np.concatenate(found.nodes)
+    weights = np.concatenate(found.weights) / found.probes
+    return CurvatureSummary(
+        size=found.size,
+        epsilon_rank=found.epsilon_rank(eps),
+        largest=extremes.largest,
+        smallest=extremes.smallest,
+        trace=found.trace,
+        # It is at least 1 by definition, but the estimate from a single probe can be smaller.
+        stable_rank=max(found.stable_rank, 1.0) if found.norm > 0 else 0.0,
+        negative_share=found.negative_mass(eps),
+        exact=found.exact,
+        nodes=tuple(nodes.tolist()),
+        weights=tuple(weights.tolist()),
+        probes=found.probes,
+    )
+
+
+def _products(found: Spectrum) -> int:
+    """The number of products with the operator for a spectrum."""
+    return sum(len(nodes) for nodes in found.nodes)
+
+
+def _gram_cost(found: Spectrum, operator) -> int:
+    """The cost of the spectrum of the Gram matrix, in gradients."""
+    with precision(operator.dtype, operator):
+        dense = found.exact and only_dense_layers(operator.model, operator.params, operator.samples.data[0])
+    if dense:
+        return math.prod(operator.outputs)  # one backward pass for each output, and products of small matrices
+    return 2 * _products(found)
+
+
+def _restarts(order: int, first: int) -> int:
+    """Products of all Lanczos runs up to an order that is doubled each time."""
+    return order if order <= first else order + _restarts(-(-order // 2), first)

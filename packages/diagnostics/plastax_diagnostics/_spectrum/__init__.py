@@ -1,0 +1,1 @@
+"""Spectra of operators: Lanczos, quadrature and exact eigenvalues."""
