@@ -8,16 +8,17 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from plastax_benchmarks.cli import BENCHES, COMMANDS
+from plastax_benchmarks.cli import COMMANDS
+from plastax_benchmarks.cli.bench import BENCHES
 
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 MODULES = {
     "": ["plastax", "plastax.models", "plastax_diagnostics", "plastax_kernels"],
-    "benchmarks": ["plastax_benchmarks.demo", "plastax_benchmarks.report", "matplotlib.pyplot"],
+    "benchmarks": ["plastax_benchmarks.cli.demo", "plastax_benchmarks.report", "matplotlib.pyplot"],
     "rl": ["plastax_benchmarks.rl.ant", "plastax_benchmarks.rl.play", "brax.envs"],
-    "gpu": ["jax_triton", "plastax_benchmarks.speed.cases", "plastax_benchmarks.speed.kernels"],
+    "gpu": ["jax_triton", "plastax_benchmarks.bench.cases", "plastax_benchmarks.bench.kernels"],
 }
 """For each extra, modules that have to be importable. The empty name is the core."""
 

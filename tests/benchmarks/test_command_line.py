@@ -9,12 +9,13 @@ from unittest.mock import Mock
 
 import pytest
 
-from plastax_benchmarks import cli, run_command
+from plastax_benchmarks import cli
+from plastax_benchmarks.cli import bench, catalog, run as run_command
 from plastax_benchmarks.methods.catalog import METHODS, settings_of_methods
 from plastax_benchmarks.problems.catalog import PROBLEMS
 from plastax_benchmarks.rl.presets import LAPTOP_BEST
 from plastax_benchmarks.runs import read_stream
-from plastax_benchmarks.training import run as training_run
+from plastax_benchmarks.training import loop as training_run
 
 
 def plastax(*arguments, monkeypatch):
@@ -27,7 +28,7 @@ def plastax(*arguments, monkeypatch):
     [
         (["--help"], [*cli.COMMANDS, "Keep deep networks able to learn", "--version"]),
         (["--version"], ["plastax "]),
-        (["bench"], list(cli.BENCHES)),
+        (["bench"], list(bench.BENCHES)),
         (["run", "--help"], [*PROBLEMS, "slippery-ant", *METHODS]),
         (["methods"], [*METHODS, "Dohare", *settings_of_methods(), "--problem slippery-ant"]),
         (["methods", "--preset", "paper"], ["outside its own sweep"]),
@@ -191,10 +192,10 @@ def test_errors_of_the_disk_get_a_sentence_where_there_is_one(monkeypatch):
         (full, r"No space left on device\). Metrics and checkpoints are intact"),
         (sentence, "run.png"),
     ):
-        monkeypatch.setattr(cli, "problems_command", Mock(side_effect=error))
+        monkeypatch.setattr(catalog, "problems", Mock(side_effect=error))
         with pytest.raises(SystemExit, match=words):
             plastax("problems", monkeypatch=monkeypatch)
-    monkeypatch.setattr(cli, "problems_command", Mock(side_effect=OSError(errno.EIO, "Input/output error")))
+    monkeypatch.setattr(catalog, "problems", Mock(side_effect=OSError(errno.EIO, "Input/output error")))
     with pytest.raises(OSError, match="Input/output"):
         plastax("problems", monkeypatch=monkeypatch)
 

@@ -337,7 +337,7 @@ def test_a_file_that_cannot_be_opened_is_listed(tmp_path, monkeypatch):
 
 def test_commands_start_without_jax(tmp_path):
     program = (
-        "import sys; from plastax_benchmarks.data.commands import main; main(sys.argv[1:]);"
+        "import sys; from plastax_benchmarks.cli.data import main; main(sys.argv[1:]);"
         "assert not {'jax', 'tensorflow', 'tensorflow_datasets', 'mlxtend'} & set(sys.modules)"
     )
     command = [sys.executable, "-c", program, "list", "--data-dir", str(tmp_path)]

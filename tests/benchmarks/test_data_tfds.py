@@ -12,7 +12,8 @@ import pytest
 import tensorflow_datasets as tfds
 from data_support import SHAPES, arrays_of, nowhere_else as nowhere_else, png, random_images
 
-from plastax_benchmarks.data import DataError, _prepare, _tfds, available, commands, describe, load, prepare
+from plastax_benchmarks.cli import data as commands
+from plastax_benchmarks.data import DataError, _prepare, _tfds, available, describe, load, prepare
 
 
 pytestmark = pytest.mark.usefixtures("nowhere_else")

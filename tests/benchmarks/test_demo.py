@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from plastax_benchmarks import demo
-from plastax_benchmarks.presets import settings_for
+from plastax_benchmarks.cli import demo
+from plastax_benchmarks.config import settings_for
 
 
 def made_up(first, last):

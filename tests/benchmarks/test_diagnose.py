@@ -10,10 +10,9 @@ import pytest
 
 import plastax_diagnostics as diagnostics
 from plastax_benchmarks.data import Images
-from plastax_benchmarks.presets import settings_for
 from plastax_benchmarks.problems import incremental_cifar, linearized_mnist, permuted_mnist, slowly_changing_regression
-from plastax_benchmarks.training.diagnose import diagnose, epsilon_rank_at, look, rows_for
-from plastax_benchmarks.training.learner import Trainer, keys_of, losses, some_examples
+from plastax_benchmarks.training.curvature import diagnose, epsilon_rank_at, look, rows_for
+from plastax_benchmarks.training.task import Trainer, keys_of, losses, some_examples
 from plastax_diagnostics import ExactGram
 from plastax_diagnostics._spectrum import exact_gram
 from plastax_diagnostics._spectrum.exact_gram import count_above

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from plastax_benchmarks.presets.tables import DEFAULTS, SWEEPS, best, notes
+from plastax_benchmarks.config.paper_tables import DEFAULTS, SWEEPS, best, notes
 
 
 METHODS = {
@@ -150,5 +150,5 @@ def test_mistakes_get_a_word():
 
 
 def test_tables_need_no_jax():
-    code = "import sys; import plastax_benchmarks.presets.tables; sys.exit('jax' in sys.modules)"
+    code = "import sys; import plastax_benchmarks.config.paper_tables; sys.exit('jax' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -2,9 +2,9 @@
 
 import pytest
 
+from plastax_benchmarks.config import PRESETS, Settings, settings_for
+from plastax_benchmarks.config.paper_tables import DEFAULTS, SWEEPS, notes
 from plastax_benchmarks.methods.catalog import METHODS
-from plastax_benchmarks.presets import PRESETS, Settings, settings_for
-from plastax_benchmarks.presets.tables import DEFAULTS, SWEEPS, notes
 from plastax_benchmarks.problems.catalog import PROBLEMS
 
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from toy import toy_settings
 
 from plastax_benchmarks.training import progress
-from plastax_benchmarks.training.run import run
+from plastax_benchmarks.training.loop import run
 
 
 class Clock:
@@ -95,7 +95,7 @@ def test_fewer_tasks_than_are_done_change_nothing(tmp_path):
 
 def test_a_run_in_a_pipe_shows_life(tmp_path):
     # A problem is a module, too: this is `plastax run slowly-changing-regression`.
-    command = [sys.executable, "-m", "plastax_benchmarks.slowly_changing_regression", "--method", "bp"]
+    command = [sys.executable, "-m", "plastax_benchmarks", "run", "slowly-changing-regression", "--method", "bp"]
     command += ["--seeds", "1", "--num-tasks", "2", "--train-size", "50", "--out", str(tmp_path / "run")]
     environment = {name: value for name, value in os.environ.items() if name not in ("FORCE_COLOR", "TTY_COMPATIBLE")}
     result = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, env=environment)

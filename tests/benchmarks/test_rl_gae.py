@@ -9,7 +9,7 @@ import scipy.stats
 from plastax.models import ActorCritic, Gaussian
 from plastax_benchmarks.rl import losses, policy
 from plastax_benchmarks.rl.gae import generalised_advantages
-from plastax_benchmarks.rl.normaliser import new_normaliser, normalise, see
+from plastax_benchmarks.rl.normalizer import new_normaliser, normalise, see
 from plastax_benchmarks.rl.ppo import ppo_loss
 from plastax_benchmarks.rl.presets import preset
 

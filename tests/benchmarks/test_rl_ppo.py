@@ -10,7 +10,7 @@ import pytest
 from rl_support import TINY, Sledge
 
 import plastax
-from plastax_benchmarks.presets.tables import DEFAULTS, SWEEPS
+from plastax_benchmarks.config.paper_tables import DEFAULTS, SWEEPS
 from plastax_benchmarks.rl import methods, ppo
 from plastax_benchmarks.rl.config import AntConfig
 from plastax_benchmarks.rl.friction import friction_after

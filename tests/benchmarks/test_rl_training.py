@@ -17,9 +17,9 @@ from rl_support import TINY, Sledge, everything
 
 import plastax_diagnostics as diagnostics
 from plastax.models import ActorCritic
+from plastax_benchmarks.cli.run_ant import parse
 from plastax_benchmarks.rl import ppo
 from plastax_benchmarks.rl.changes import around_changes, changes_between
-from plastax_benchmarks.rl.command import parse
 from plastax_benchmarks.rl.curvature import ActorParameters, operators
 from plastax_benchmarks.rl.figure import figure
 from plastax_benchmarks.rl.friction import friction_after
@@ -216,6 +216,6 @@ def test_command():
 
 
 def test_help_needs_no_jax():
-    code = "import sys; import plastax_benchmarks.rl.command; print('jax' in sys.modules)"
+    code = "import sys; import plastax_benchmarks.cli.run_ant; print('jax' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "False"

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 import plastax_diagnostics as diagnostics
-from plastax_benchmarks.presets import settings_for
+from plastax_benchmarks.cli.spectrum import spectrum
+from plastax_benchmarks.config import settings_for
 from plastax_benchmarks.problems.load import load_problem
+from plastax_benchmarks.report.spectra import Place, choose, find_reports
+from plastax_benchmarks.report.spectra_figure import panels
 from plastax_benchmarks.runs import open_run, read_checkpoint
-from plastax_benchmarks.spectra.figure import panels
-from plastax_benchmarks.spectra.reports import Place, choose, find_reports
-from plastax_benchmarks.spectrum_command import spectrum
-from plastax_benchmarks.training.learner import Trainer
-from plastax_benchmarks.training.programs import Member, Programs
+from plastax_benchmarks.training.replicas import Member, Programs
+from plastax_benchmarks.training.task import Trainer
 from plastax_diagnostics._report.density_plot import stretched_density
 
 

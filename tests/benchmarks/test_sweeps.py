@@ -9,11 +9,11 @@ import pytest
 from rich.console import Console
 from toy import toy_settings
 
+from plastax_benchmarks.config.run import check_sweep, sweepable
 from plastax_benchmarks.methods.catalog import METHODS, settings_of_methods
-from plastax_benchmarks.presets.config import check_sweep, sweepable
 from plastax_benchmarks.runs import RunStopped, read_stream
-from plastax_benchmarks.training.programs import Programs
-from plastax_benchmarks.training.run import members_of, run
+from plastax_benchmarks.training.loop import members_of, run
+from plastax_benchmarks.training.replicas import Programs
 
 
 QUIET = Console(quiet=True)

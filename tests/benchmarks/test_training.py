@@ -9,10 +9,10 @@ import pytest
 from toy import toy_problem, toy_programs, toy_settings, train_task
 
 import plastax
+from plastax_benchmarks.config.run import sweepable
 from plastax_benchmarks.methods.catalog import METHODS
 from plastax_benchmarks.methods.recipes import make_network, make_optimizer
-from plastax_benchmarks.presets.config import sweepable
-from plastax_benchmarks.training.learner import epoch_orders, keys_of, losses
+from plastax_benchmarks.training.task import epoch_orders, keys_of, losses
 
 
 def plain_loop(settings, seed, tasks):

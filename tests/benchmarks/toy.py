@@ -4,11 +4,11 @@ import importlib
 
 import numpy as np
 
+from plastax_benchmarks.config import settings_for
 from plastax_benchmarks.data import Images
-from plastax_benchmarks.presets import settings_for
 from plastax_benchmarks.problems.catalog import PROBLEMS
-from plastax_benchmarks.training.learner import Trainer
-from plastax_benchmarks.training.programs import Member, Programs
+from plastax_benchmarks.training.replicas import Member, Programs
+from plastax_benchmarks.training.task import Trainer
 
 
 def toy_images(classes=10, train=12, test=5, channels=None, size=6, seed=0):

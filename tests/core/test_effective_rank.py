@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import plastax
-from plastax_benchmarks.speed._numpy_rank import numpy_effective_rank
+from plastax_benchmarks.bench._numpy_rank import numpy_effective_rank
 
 
 SHAPES = [

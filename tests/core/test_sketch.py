@@ -7,7 +7,7 @@ import pytest
 
 import plastax
 from plastax._effective_rank import sketch as _sketch
-from plastax_benchmarks.speed._numpy_rank import numpy_effective_rank
+from plastax_benchmarks.bench._numpy_rank import numpy_effective_rank
 
 
 RNG = np.random.default_rng(0)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 
 import plastax
-from plastax_benchmarks.speed.interval import features, init, loss
+from plastax_benchmarks.bench.interval import features, init, loss
 
 
 def main():

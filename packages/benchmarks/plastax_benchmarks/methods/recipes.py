@@ -10,7 +10,7 @@ from jaxtyping import PRNGKeyArray
 import plastax
 from plastax.models import MLP, ConvNet, GatedLinear, ResNet18
 
-from ..presets.config import Settings
+from ..config.run import Settings
 
 
 Strengths = Mapping[str, float | jax.Array]

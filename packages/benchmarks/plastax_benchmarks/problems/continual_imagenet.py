@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from ..config.run import Settings
 from ..data import Images
-from ..presets.config import Settings
 from .stream import (
     Examples,
     ImageData,

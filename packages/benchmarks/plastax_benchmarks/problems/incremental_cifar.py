@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from ..config.run import Settings
 from ..data import Images
-from ..presets.config import Settings
 from .stream import (
     Examples,
     ImageData,

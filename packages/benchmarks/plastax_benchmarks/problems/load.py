@@ -3,8 +3,8 @@
 import importlib
 from typing import Any
 
+from ..config.run import Settings
 from ..data import load
-from ..presets.config import Settings
 from .catalog import check_problem
 from .stream import Problem
 

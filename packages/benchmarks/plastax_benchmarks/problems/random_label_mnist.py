@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, PRNGKeyArray
 
+from ..config.run import Settings
 from ..data import Images
-from ..presets.config import Settings
 from .stream import Examples, ImageData, Loss, Problem, Task, all_rows, take, to_unit_interval
 
 

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from ..presets.config import Settings
+from ..config.run import Settings
 from .stream import Examples, Loss, Problem, Task, all_rows
 
 

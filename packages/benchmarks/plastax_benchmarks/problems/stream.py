@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Int32, Integer, PRNGKeyArray, PyTree, UInt8
 
+from ..config.run import Settings
 from ..data import Images, places_in_class
-from ..presets.config import Settings
 
 
 Loss = Literal["cross_entropy", "squared_error"]

@@ -13,7 +13,7 @@ from ..runs import RunError, read_checkpoint
 from .ant import Ant, brax_arithmetic, quiet
 from .config import AntConfig
 from .environment import State
-from .normaliser import normalise
+from .normalizer import normalise
 from .policy import to_action
 from .ppo import Learner
 from .rollout import policy_of

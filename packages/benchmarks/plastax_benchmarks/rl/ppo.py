@@ -16,7 +16,7 @@ from .environment import Environment
 from .episodes import Episode, begin
 from .friction import friction_at
 from .losses import Rows, actor_loss, standardise, value_loss
-from .normaliser import Normaliser, new_normaliser, see
+from .normalizer import Normaliser, new_normaliser, see
 from .policy import entropy
 from .rollout import EpisodeSums, episode_sums, roll_out, to_rows
 

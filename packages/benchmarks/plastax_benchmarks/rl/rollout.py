@@ -13,7 +13,7 @@ from .environment import Environment
 from .episodes import Episode, Transition, advance
 from .gae import generalised_advantages
 from .losses import Rows
-from .normaliser import Normaliser, normalise
+from .normalizer import Normaliser, normalise
 from .policy import draw, log_probability, to_action
 
 

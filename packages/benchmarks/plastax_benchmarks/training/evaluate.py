@@ -11,7 +11,7 @@ import plastax
 import plastax_diagnostics as diagnostics
 
 from ..problems.stream import Task
-from .learner import Keys, Learner, Trainer, hits, losses, some_examples
+from .task import Keys, Learner, Trainer, hits, losses, some_examples
 
 
 CHUNK = 100

@@ -1,0 +1,6 @@
+"""`python -m plastax_benchmarks` is `plastax`."""
+
+from .cli import main
+
+
+main()

@@ -1,0 +1,25 @@
+"""Lists of names to choose from."""
+
+from collections.abc import Mapping
+
+from .._errors import did_you_mean
+
+
+def print_choices(
+    usage: str, descriptions: Mapping[str, str], name: str, kind: str, hints: Mapping[str, str] | None = None
+) -> None:
+    """Prints all names with their descriptions; exits with an error if `name` is not a request for help.
+
+    **Arguments:**
+
+    - `usage`: the text above the list.
+    - `descriptions`: a few words for each name.
+    - `name`: the argument that was given.
+    - `kind`: what the names are names of, such as `"command"`.
+    - `hints`: for names that do not exist, what to use instead.
+    """
+    width = 2 + max(map(len, descriptions))
+    print("\n".join([usage, "", *(f"  {known:{width}}{words}" for known, words in descriptions.items())]))
+    if name not in ("-h", "--help"):
+        hint = (hints or {}).get(name, "") or did_you_mean(name, descriptions)
+        raise SystemExit(f"\nthere is no {kind} {name!r}: {hint}choose one of these")

@@ -1,0 +1,30 @@
+"""`plastax bench`: compare two programs in one run."""
+
+import importlib
+
+from ._choices import print_choices
+
+
+BENCHES = {
+    "effective-rank": "our closed form against autodiff through an SVD",
+    "interval": "the cost of an effective-rank step every N steps in a vmapped training",
+    "sketch": "bounds of the effective rank from sketches, beside the truth",
+    "kernels": "Triton and XLA paths of the hot operations",
+    "lanczos": "our Lanczos against matfree and an eager loop",
+    "coverage": "how often error bars of the epsilon-rank cover the truth",
+    "resnet-hvp": "memory of Hessian-vector products of a ResNet-18",
+    "methods": "training steps per second of every method at the paper's network, beside autodiff through an SVD",
+    "scan": "a convolutional training step inside a scan and outside one",
+    "paper-scale": "a few steps of each problem at the paper's scale: time and memory",
+    "resume": "kill a run at random moments until it is done, and compare its metrics with an undisturbed one",
+    "rl": "environment steps per second of our PPO and of brax's",
+}
+
+
+def main(arguments: list[str]) -> None:
+    """Runs the benchmark that the first argument names."""
+    name = arguments[0] if arguments else "--help"
+    if name not in BENCHES:
+        print_choices("usage: plastax bench NAME [--help] [options of that benchmark]", BENCHES, name, "benchmark")
+        return
+    importlib.import_module(f"plastax_benchmarks.bench.{name.replace('-', '_')}").main(arguments[1:])

@@ -1,0 +1,46 @@
+"""`plastax data`: what data is there, and how to get more."""
+
+from pathlib import Path
+from typing import Literal
+
+
+def list_data(data_dir: Path | None = None) -> None:
+    """Say which data sets are there, which are missing, and how to get them.
+
+    Args:
+        data_dir: folder with data; by default $PLASTAX_DATA_DIR, or ~/.cache/plastax/data.
+
+    """
+    from ..data._available import available, describe
+    from ..data._search import folder
+
+    print(f"data in {folder(data_dir)}\n{describe(available(data_dir))}")
+
+
+def prepare_data(name: Literal["mnist", "cifar100", "imagenet32"], data_dir: Path | None = None) -> None:
+    """Download a data set with TensorFlow Datasets (this needs TensorFlow; reading the result does not).
+
+    Args:
+        name: the data set; imagenet32 has 1.28 million images.
+        data_dir: folder for the data; by default $PLASTAX_DATA_DIR, or ~/.cache/plastax/data.
+
+    """
+    from ..data._prepare import prepare
+
+    try:
+        print(f"{name} is ready in {prepare(name, data_dir)}")
+    except (ImportError, ValueError) as error:
+        raise SystemExit(str(error)) from error
+
+
+def main(arguments: list[str]) -> None:
+    """`plastax data ARGUMENTS`."""
+    import tyro
+
+    tyro.extras.subcommand_cli_from_dict(
+        {"list": list_data, "prepare": prepare_data},
+        prog="plastax data",
+        description="Data sets: what is there, and how to get more.",
+        args=arguments,
+        config=(tyro.conf.PositionalRequiredArgs,),
+    )

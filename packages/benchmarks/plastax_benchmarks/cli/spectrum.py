@@ -1,0 +1,67 @@
+"""`plastax spectrum`: how much curvature the networks of a run have left."""
+
+from functools import partial
+from pathlib import Path
+
+from ._call import call
+
+
+def main(arguments: list[str]) -> None:
+    """Calls `spectrum` with the values of its flags."""
+    call(spectrum, "spectrum", arguments)
+
+
+def spectrum(
+    run: Path,
+    /,
+    task: tuple[int, ...] = (),
+    seed: int | None = None,
+    swept: str | None = None,
+    out: Path | None = None,
+    data_dir: Path | None = None,
+) -> None:
+    """Draw spectra of the Hessian and of the Gauss-Newton matrix at task switches, and print what they say.
+
+    A run that was made with --diagnose-every has written them down; of others, the last checkpoint is measured.
+
+    Args:
+        run: folder of a run, finished or going on.
+        task: numbers of tasks, counted from 1; the first, a middle and the last one by default.
+        seed: which seed; the first by default.
+        swept: which member of a sweep, such as weight_decay-0.001; the first by default.
+        out: file for the figure; spectra.png in the folder of the run by default.
+        data_dir: folder with data sets, if a checkpoint is to be measured.
+
+    """
+    from rich.console import Console
+
+    from .._errors import UsageError
+    from ..report.spectra import choose, find_reports, of_last_checkpoint, read_report
+    from ..report.spectra_figure import draw_spectra
+    from ..report.spectra_table import as_table, legend
+    from ..training.progress import elapsed
+
+    if not run.is_dir():
+        raise UsageError(f"there is no folder {run}")
+    if not (run / "config.json").is_file():
+        raise UsageError(f"{run} is not a run: a run is a folder with config.json, as `plastax run --out` makes them")
+    console = Console()
+    tell = partial(console.print, markup=False, highlight=False)
+    numbers = [number - 1 for number in task]  # Files count from 0.
+    paths = find_reports(run)
+    if paths:
+        reports = {place: read_report(paths[place]) for place in choose(paths, numbers, seed, swept)}
+        others = sorted({place.swept for place in paths} - {place.swept for place in reports})
+        if others:
+            tell(f"This run is a sweep; other members for --swept: {', '.join(others)}")
+    else:
+        tell(f"{run} has no reports (it was run without --diagnose-every): its last checkpoint is measured instead.")
+        with elapsed(console, "Curvature of the last checkpoint"):
+            reports = of_last_checkpoint(run, seed, swept, data_dir, tell)
+        reports = {place: reports[place] for place in choose(reports, numbers, None, None)}
+    out = run / "spectra.png" if out is None else out
+    console.print(as_table(reports))
+    tell(legend(reports))
+    first = next(iter(reports))
+    draw_spectra(reports, out, f"{run.name}, seed {first.seed}" + (f", {first.swept}" if first.swept else ""))
+    tell(f"Figure: {out}", soft_wrap=True)

@@ -1,1 +1,0 @@
-"""Spectra of a run's networks: `plastax spectrum`."""

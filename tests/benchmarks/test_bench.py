@@ -1,0 +1,137 @@
+"""The benchmarks of the runner: they run at tiny sizes, and the one about kills sees a run that cannot go on."""
+
+import json
+import re
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from plastax_benchmarks import cli
+from plastax_benchmarks.bench import methods, resume, scan, timing
+
+
+def bench(monkeypatch, capsys, *arguments):
+    """What a benchmark prints."""
+    monkeypatch.setattr(sys, "argv", ["plastax", "bench", *arguments])
+    cli.main()
+    return capsys.readouterr().out
+
+
+def row(text, name):
+    """The numbers of a table's row."""
+    (line,) = [line for line in text.splitlines() if re.match(rf"{re.escape(name)}  ", line)]
+    return [float(number) for number in line[len(name) :].split()]
+
+
+def test_methods_are_compared_with_plain_scans(monkeypatch, capsys):
+    sizes = ("--methods", "bp", "er", "--width", "10", "--steps", "100", "--rounds", "1")
+    text = bench(monkeypatch, capsys, "methods", *sizes)
+    assert row(text, methods.PLAIN)[1] == 1.0
+    steps_per_second, of_plain = row(text, "bp")
+    assert of_plain == pytest.approx(steps_per_second / row(text, methods.PLAIN)[0], rel=0.02, abs=0.006)
+    assert len(row(text, "er")) == 3  # Beside the effective rank by SVD, too.
+    assert "finite" not in text
+
+
+def test_a_benchmark_shows_life(monkeypatch, capsys):
+    """The first line at once, then one after every half minute: here each look at the clock is 11 s later."""
+    times = iter(range(0, 10_000, 11))
+    monkeypatch.setattr(timing, "time", SimpleNamespace(monotonic=lambda: next(times)))
+    tell = timing.Tell()
+    for number in range(6):
+        tell(f"round {number}")
+    assert capsys.readouterr().err.splitlines() == ["plastax bench: round 0", "plastax bench: round 3"]
+
+
+@pytest.mark.parametrize("steps", [0, 50, 150])
+def test_methods_are_timed_over_whole_blocks(steps):
+    with pytest.raises(ValueError, match=f"multiple of 100, got {steps}"):
+        methods.main(["--steps", str(steps)])
+
+
+def test_steps_in_a_scan_are_compared_with_steps_outside(monkeypatch, capsys):
+    text = bench(monkeypatch, capsys, "scan", "--presets", "laptop", "--channels", "2", "--rounds", "1")
+    assert row(text, scan.RUNNER)[1] == 1.0
+    milliseconds, ratio = row(text, scan.LOOP)
+    assert ratio == pytest.approx(milliseconds / row(text, scan.RUNNER)[0], rel=0.02, abs=0.02)
+    assert row(text, scan.SLOW)[0] > 0
+
+
+COUNTS = """
+import json, sys, time
+from pathlib import Path
+
+# Like a run, in small: metrics first, then a checkpoint under a temporary name, which is renamed.
+folder = Path(sys.argv[sys.argv.index("--out") + 1])
+(folder / "checkpoints").mkdir(parents=True, exist_ok=True)
+done = max((int(path.name) for path in (folder / "checkpoints").iterdir() if path.name[0] != "."), default=0)
+metrics = folder / "metrics.jsonl"
+lines = metrics.read_text().splitlines(keepends=True) if metrics.exists() else []
+if "--forgets" not in sys.argv:
+    metrics.write_text("".join(lines[:done]))
+# While there are kills to come it slows down after a few tasks: a busy machine may be late with them.
+kills = folder.with_name("kills")
+waits_for_kills = folder.name == "killed" and (len(kills.read_text()) if kills.exists() else 0) < 6
+for task in range(done, 36):
+    time.sleep(0.02 * 4 ** max(0, task - done - 3) if waits_for_kills else 0.02)
+    with metrics.open("a") as file:
+        file.write(json.dumps({"task": task}) + "\\n")
+    time.sleep(0.01)
+    (folder / "checkpoints" / ".tmp-").touch()
+    time.sleep(0.01)
+    (folder / "checkpoints" / ".tmp-").rename(folder / "checkpoints" / str(task + 1))
+"""
+
+
+@pytest.mark.parametrize("flags", [(), ("--forgets",)], ids=["goes on", "forgets to cut the metrics"])
+def test_kills_tell_a_run_that_goes_on_from_one_that_does_not(tmp_path, monkeypatch, capsys, flags):
+    program = tmp_path / "counts.py"
+    program.write_text(COUNTS)
+    monkeypatch.setattr(resume, "plastax_run", lambda *_: resume.Command((str(program), *flags), seeds=1))
+    kill = resume._kill
+
+    def kill_and_count(process):
+        kill(process)
+        with (tmp_path / "out" / "kills").open("a") as file:
+            file.write("x")
+
+    monkeypatch.setattr(resume, "_kill", kill_and_count)
+    if flags:
+        with pytest.raises(SystemExit) as stopped:
+            bench(monkeypatch, capsys, "resume", "--kills", "6", "--out", str(tmp_path / "out"))
+        assert stopped.value.code == 1
+        assert "not equal: metrics.jsonl" in capsys.readouterr().out
+    else:
+        text = bench(monkeypatch, capsys, "resume", "--kills", "6", "--out", str(tmp_path / "out"))
+        assert "equal to the last bit" in text
+        assert len(re.findall(r"^  kill ", text, re.MULTILINE)) == 6
+        killed = (tmp_path / "out" / "killed" / "metrics.jsonl").read_text().splitlines()
+        assert [json.loads(line)["task"] for line in killed] == list(range(36))
+
+
+def test_a_run_that_fails_is_shown(tmp_path, monkeypatch, capsys):
+    program = tmp_path / "fails.py"
+    program.write_text("raise ValueError('the disk is made of cheese')")
+    monkeypatch.setattr(resume, "plastax_run", lambda *_: resume.Command((str(program),), seeds=1))
+    with pytest.raises(SystemExit, match="cheese"):
+        bench(monkeypatch, capsys, "resume", "--kills", "1", "--out", str(tmp_path / "out"))
+
+
+def test_a_run_that_is_too_short_is_no_proof(tmp_path, monkeypatch, capsys):
+    program = tmp_path / "counts.py"
+    program.write_text(COUNTS)
+    monkeypatch.setattr(resume, "plastax_run", lambda *_: resume.Command((str(program),), seeds=1))
+    with pytest.raises(SystemExit, match="of 40 kills: give it more --tasks"):
+        bench(monkeypatch, capsys, "resume", "--kills", "40", "--out", str(tmp_path / "out"))
+
+
+def test_files_that_differ_are_named(tmp_path):
+    for name, text in (("one", "1"), ("other", "2")):
+        (tmp_path / name / "reports").mkdir(parents=True)
+        (tmp_path / name / "metrics.jsonl").write_text("same")
+        (tmp_path / name / "timing.jsonl").write_text(text)
+        (tmp_path / name / "reports" / "task.json").write_text(text)
+    (tmp_path / "one" / "diagnostics.jsonl").write_text("only here")
+    assert resume.differences(tmp_path / "one", tmp_path / "other") == ["diagnostics.jsonl", "reports/task.json"]
+    assert resume.differences(tmp_path / "one", tmp_path / "one") == []
