@@ -12,9 +12,10 @@ os.environ["XLA_FLAGS"] = (
 )
 
 import jax
-
-from plastax_benchmarks._threads import single_threaded_lapack
+import scipy.linalg  # noqa: F401  (its OpenBLAS, which jaxlib calls, is limited below, too)
+import threadpoolctl
 
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
-single_threaded_lapack()
+# Two processes with a thread for each core wait for each other most of the time.
+threadpoolctl.threadpool_limits(limits=1, user_api="blas")

@@ -17,6 +17,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 MODULES = {
     "": ["plastax", "plastax.models", "plastax_diagnostics", "plastax_kernels"],
     "benchmarks": ["plastax_benchmarks.cli.demo", "plastax_benchmarks.report", "matplotlib.pyplot"],
+    "tfds": ["tensorflow", "tensorflow_datasets", "plastax_benchmarks.data._prepare"],
     "rl": ["plastax_benchmarks.rl.ant", "plastax_benchmarks.rl.play", "brax.envs"],
     "gpu": ["jax_triton", "plastax_benchmarks.bench.cases", "plastax_benchmarks.bench.kernels"],
 }
@@ -29,6 +30,10 @@ PAGES = {
     "gpu": ["docs/kernels.md"],
 }
 """For each extra, the pages whose commands need no more than that. The last extra to name a page counts."""
+
+
+COMMANDS_OF = {"tfds": [["data", "prepare", "--help"]]}
+"""Commands of extras that have no page of their own."""
 
 
 def installed_with(extra: str) -> set[str]:
@@ -66,4 +71,4 @@ def documented_commands(extra: str) -> list[list[str]]:
             found.add((command, name))
         elif command in COMMANDS and command not in ("bench", "run", "data"):
             found.add((command,))
-    return [[*command, "--help"] for command in sorted(found)]
+    return [[*command, "--help"] for command in sorted(found)] + COMMANDS_OF.get(extra, [])

@@ -6,6 +6,7 @@ import platform
 import subprocess
 import sys
 from importlib.metadata import packages_distributions
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -25,12 +26,21 @@ PACKAGES = {
 def test_an_extra_brings_what_its_documented_commands_need(extra):
     if extra == "gpu" and (sys.platform, platform.machine()) != ("linux", "x86_64"):
         pytest.skip("Triton is installed on Linux for x86-64 alone")
-    commands = documented_commands(extra)
+    commands, modules, distributions = documented_commands(extra), MODULES[extra], installed_with(extra)
     assert commands or not extra
-    task = {"distributions": sorted(installed_with(extra)), "modules": MODULES[extra], "commands": commands}
+    if extra == "tfds":
+        # More than a GB: the tests do not install it. It must be among the requirements, and the rest must work.
+        assert distributions & {"tensorflow-cpu", "tensorflow"}
+        modules = [module for module in modules if module != "tensorflow" or find_spec(module)]
+    task = {"distributions": sorted(distributions), "modules": modules, "commands": commands}
     program = [sys.executable, str(Path(__file__).with_name("run_with_only.py")), json.dumps(task)]
     result = subprocess.run(program, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
+
+
+def test_every_extra_for_users_is_tried():
+    """`all` is a sum of others, and `dev` is what these tests run in."""
+    assert set(MODULES) - {""} == set(PROJECT["optional-dependencies"]) - {"all", "dev"}
 
 
 @pytest.mark.parametrize(

@@ -8,28 +8,28 @@ from pathlib import Path
 import jax
 from rl_support import Sledge, everything
 
-from plastax_benchmarks._threads import single_threaded_lapack
-from plastax_benchmarks.rl.training import Programs, train
+from plastax_benchmarks.rl.training import AntPrograms, train
+from plastax_kernels import set_lapack_threads
 
 
-class Deadly(Programs):
-    """After so many windows the process is gone, in the middle of the next."""
+class Deadly(AntPrograms):
+    """Kills the process after some windows, in the middle of the next."""
 
     def __init__(self, config, environment, windows):
         super().__init__(config, environment)
         inner, left = self.window, [windows]
 
-        def window(learner):
+        def window(agents):
             if left[0] == 0:
                 os.kill(os.getpid(), signal.SIGKILL)
             left[0] -= 1
-            return inner(learner)
+            return inner(agents)
 
         self.window = window
 
 
 if __name__ == "__main__":
     jax.config.update("jax_numpy_dtype_promotion", "strict")
-    single_threaded_lapack()
+    set_lapack_threads(1)
     config = everything(Path(sys.argv[1]))
     train(config, Deadly(config, Sledge(), int(sys.argv[2])), quiet=True)

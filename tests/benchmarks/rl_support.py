@@ -3,8 +3,8 @@
 import jax
 import jax.numpy as jnp
 
+from plastax_benchmarks.config import configure
 from plastax_benchmarks.rl.environment import Outcome, State
-from plastax_benchmarks.rl.presets import preset
 
 
 class Sledge:
@@ -41,18 +41,22 @@ TINY = {
     "update_epochs": 2,
     "num_minibatches": 4,
     "episode_limit": 20,
-    "hidden_size": 8,
+    "width": 8,
     "change_every": 200,
     "total_steps": 512,
-    "update_log_freq": 2,
-    "er_batch": 4,
-    "maturity_threshold": 2,
-    "redo_interval": 3,
-    "lr": 3e-3,
+    "log_every": 2,
+    "learning_rate": 3e-3,
 }
+TINY_METHODS = {"er_interval": 4, "maturity_threshold": 2, "redo_interval": 3}
+
+
+def tiny(method="bp", **others):
+    """The paper's settings of a method, with the sizes of a run that takes seconds."""
+    config = configure("slippery-ant", "paper", method, **TINY)
+    config = config.replace(**{name: value for name, value in TINY_METHODS.items() if name in config.settings})
+    return config.replace(**others)
 
 
 def everything(out):
     """A run that has everything: effective rank, changes of friction, Hessians, a checkpoint in the middle."""
-    spectra = {"compute_hessian_init": True, "compute_hessian_end": True, "compute_hessian_size": 50}
-    return preset("paper", "l2_er", **TINY, **spectra, checkpoint_every=2, out=out)
+    return tiny("l2_er", diagnose_every=1, diagnose_size=50, checkpoint_every=2, out=out)

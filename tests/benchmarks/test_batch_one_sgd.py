@@ -1,6 +1,5 @@
 """Steps with rank-one factors are the plain steps, written in another way."""
 
-import dataclasses
 import itertools
 
 import jax
@@ -8,10 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from plastax_benchmarks.config import settings_for
+from plastax_benchmarks.config import configure
 from plastax_benchmarks.problems.load import load_problem
 from plastax_benchmarks.training import batch_one_sgd
-from plastax_benchmarks.training.replicas import Member, Programs
+from plastax_benchmarks.training.members import Member
+from plastax_benchmarks.training.replicas import Replicas
 from plastax_benchmarks.training.task import Trainer
 
 
@@ -67,14 +67,14 @@ def test_steps_are_those_of_plain_sgd(sizes, steps, decay):
 
 
 def test_the_trainer_takes_the_same_steps_either_way(monkeypatch):
-    settings = settings_for("permuted-mnist", "laptop", "l2", width=12, train_size=200, learning_rate=0.01)
-    problem, data = load_problem(settings)
+    settings = configure("permuted-mnist", "laptop", "l2", width=12, train_size=200, learning_rate=0.01)
+    problem, data = load_problem(settings.problem)
     ends = []
     for fast in (True, False):
         if not fast:
             monkeypatch.setattr(batch_one_sgd, "applies", lambda settings: False)
         members = [Member(0, {"weight_decay": 0.1}), Member(1, {"weight_decay": 0.3})]
-        programs = Programs(Trainer(problem, settings), data, members)
+        programs = Replicas(Trainer(problem, settings), data, members)
         ends.append(programs.train(programs.init(0), programs.nothing(), 0, 0, 2))
     for one, other in zip(jax.tree.leaves(ends[0]), jax.tree.leaves(ends[1]), strict=True):
         np.testing.assert_allclose(one, other, rtol=2e-3, atol=2e-5)
@@ -90,16 +90,16 @@ def test_the_trainer_takes_the_same_steps_either_way(monkeypatch):
         {"max_grad_norm": 1.0},
         {"activation": "tanh"},
         {"optimizer": "adam"},
-        {"network": "convnet"},
+        {"network": "gated-linear"},
     ],
     ids=str,
 )
 def test_other_steps_are_left_alone(changes):
-    settings = settings_for("permuted-mnist", "laptop", "l2_er")
+    settings = configure("permuted-mnist", "laptop", "l2_er")
     assert batch_one_sgd.applies(settings)
-    assert not batch_one_sgd.applies(dataclasses.replace(settings, **changes))
+    assert not batch_one_sgd.applies(configure("permuted-mnist", "laptop", "l2_er", **changes))
 
 
-@pytest.mark.parametrize("method", ["cbp", "layernorm_l2", "l2_init", "crelu", "spectral", "snp"])
+@pytest.mark.parametrize("method", ["l2_er_gradient", "cbp", "layernorm_l2", "l2_init", "crelu", "spectral", "snp"])
 def test_methods_with_other_steps_are_left_alone(method):
-    assert not batch_one_sgd.applies(settings_for("permuted-mnist", "laptop", method))
+    assert not batch_one_sgd.applies(configure("permuted-mnist", "laptop", method))

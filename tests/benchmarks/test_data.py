@@ -136,7 +136,7 @@ def test_labels_are_the_numbers_of_the_files(tmp_path):
             lambda file: np.save(file, np.zeros((5, 16, 16, 3), np.uint8)),
             r"\[images, 32, 32, 3\], got \[5, 16, 16, 3\]",
         ),
-        (lambda file: np.save(file, np.zeros((0, 32, 32, 3), np.uint8)), "there are no images in it"),
+        (lambda file: np.save(file, np.zeros((0, 32, 32, 3), np.uint8)), "it contains no images"),
         (lambda file: np.save(file, np.uint8(1)), "got \\[\\]"),
         (lambda file: file.rename(file.with_name("1000.npy")), r"labels .* must be in \[0, 999\], got 1000"),
     ],
@@ -170,7 +170,7 @@ BAD_ARRAYS = {
     "counts": (changed(train_labels=lambda x: x[:-1]), r"got 12 images and labels of shape \[11\]"),
     "one-hot": (changed(test_labels=lambda x: np.eye(3, dtype=int)[x]), r"5 images and labels of shape \[5, 3\]"),
     "float labels": (changed(test_labels=lambda x: x / 1.0), "labels must be integers, got float64"),
-    "empty": (changed(test_images=lambda x: x[:0], test_labels=lambda x: x[:0]), "test_images.*there are no images"),
+    "empty": (changed(test_images=lambda x: x[:0], test_labels=lambda x: x[:0]), "test_images.*it contains no images"),
     "missing": (
         lambda arrays: {"train_images": arrays["train_images"]},
         "has no train_labels, test_images, test_labels",
@@ -215,7 +215,7 @@ def test_truncated_npz_is_refused(tmp_path, length, save):
     path = tmp_path / "mnist.npz"
     save(path, **arrays_of("mnist"))
     path.write_bytes(path.read_bytes()[:length])
-    with pytest.raises(DataError, match=r"mnist.npz cannot be read: .* Get it again, or remove it"):
+    with pytest.raises(DataError, match=r"mnist.npz cannot be read: .* Download it again, or remove it"):
         load("mnist", tmp_path)
     assert "mnist       broken" in describe(available(tmp_path))
 

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from plastax_benchmarks.cli import demo
-from plastax_benchmarks.config import settings_for
+from plastax_benchmarks.config import configure
 
 
 def made_up(first, last):
@@ -20,7 +20,7 @@ def made_up(first, last):
 
 def test_summary_table_sentence_and_figure(tmp_path):
     results = {"bp": made_up(0.8, 0.4), "l2_er": made_up(0.8, 0.75)}
-    summary = demo.summarise(results, seconds=1.0)
+    summary = demo.summarize(results, seconds=1.0)
     first = summary["methods"]["bp"]["first_accuracy"]
     np.testing.assert_allclose(first["mean"], np.linspace(0.8, 0.4, 10)[:5].mean() + 0.01)
     spread = np.std([0.0, 0.02], ddof=1)
@@ -31,11 +31,15 @@ def test_summary_table_sentence_and_figure(tmp_path):
     assert json.loads(json.dumps(summary)) == summary
     assert demo.table(summary).row_count == 2
     shown = Console(file=io.StringIO(), width=80)
-    large = {"mean": 1234.56, "spread": 123.45}
-    ranks = {name: large for name in ("effective_rank", "epsilon_rank_first", "epsilon_rank_last")}
-    shown.print(demo.table(summary | {"methods": {"layernorm": summary["methods"]["bp"] | ranks}}))
+    large = {"mean": 1999.5, "spread": 123.4}
+    ranks = {
+        "effective_rank": {"mean": 99.94, "spread": 12.34},
+        "epsilon_rank_first": large,
+        "epsilon_rank_last": large,
+    }
+    shown.print(demo.table(summary | {"methods": {"l2_er_gradient": summary["methods"]["bp"] | ranks}}))
     assert "…" not in shown.file.getvalue()
-    assert "1234.6±123.5" in shown.file.getvalue()
+    assert "2000±123" in shown.file.getvalue()
     assert "changed by -0.222 with plain backprop" in demo.sentence(summary)
     assert "the best method at the end was l2_er" in demo.sentence(summary)
     demo.plot(results, tmp_path / "demo.png")
@@ -44,7 +48,7 @@ def test_summary_table_sentence_and_figure(tmp_path):
 
 def test_one_seed_has_no_spread():
     one = {name: values[:, :1] for name, values in made_up(0.8, 0.4).items()}
-    summary = demo.summarise({"bp": one, "l2_er": one}, seconds=1.0)
+    summary = demo.summarize({"bp": one, "l2_er": one}, seconds=1.0)
     assert summary["methods"]["bp"]["last_accuracy"]["spread"] is None
     assert demo.table(summary).row_count == 2
 
@@ -67,8 +71,8 @@ def test_seeds_that_diverged_are_left_out(tmp_path):
 
 def test_the_whole_demo_at_a_small_scale(tmp_path, monkeypatch):
     small = {"train_size": 300, "test_size": 60, "width": 12, "epsilon_rank_rows": 20}
-    monkeypatch.setattr(demo, "METHODS", ("bp", "l2_er"))
-    monkeypatch.setattr(demo, "settings_for", lambda *names, **others: settings_for(*names, **{**others, **small}))
+    monkeypatch.setattr(demo, "SHOWN", ("bp", "l2_er"))
+    monkeypatch.setattr(demo, "configure", lambda *names, **others: configure(*names, **{**others, **small}))
     summary = demo.run_demo(tmp_path, tasks=10, seeds=1)
     assert json.loads((tmp_path / "summary.json").read_text()) == summary
     assert (tmp_path / "demo.png").stat().st_size > 10_000

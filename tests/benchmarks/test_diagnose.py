@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 import plastax_diagnostics as diagnostics
+from plastax_benchmarks.config import configure
 from plastax_benchmarks.data import Images
 from plastax_benchmarks.problems import incremental_cifar, linearized_mnist, permuted_mnist, slowly_changing_regression
 from plastax_benchmarks.training.curvature import diagnose, epsilon_rank_at, look, rows_for
-from plastax_benchmarks.training.task import Trainer, keys_of, losses, some_examples
+from plastax_benchmarks.training.task import Replica, TaskView, Trainer, keys_of, losses, some_examples
 from plastax_diagnostics import ExactGram
 from plastax_diagnostics._spectrum import exact_gram
 from plastax_diagnostics._spectrum.exact_gram import count_above
@@ -43,11 +44,11 @@ def learnt(case, method="bp"):
     """A trainer, a learner whose weights are larger than at first, its keys and its data."""
     name, module, classes, others = CASES[case]
     others = {"learning_rate": 0.05, "batch_size": 2, **others}
-    settings = settings_for(name, "laptop", method, diagnose_size=24, **others)
+    settings = configure(name, "laptop", method, diagnose_size=24, **others)
     shape = (8, 8, 3) if case == "convnet" else (4, 4)
-    problem, data = module.make(settings, toy_images(classes, shape) if classes else None)
+    problem, data = module.make(settings.problem, toy_images(classes, shape) if classes else None)
     trainer, keys = Trainer(problem, settings), keys_of(3)
-    learner = jax.jit(lambda: trainer.init(keys, {}, jnp.asarray(0)))()
+    learner = jax.jit(lambda: trainer.init(Replica(keys, {}), jnp.asarray(0)))()
     return trainer, learner._replace(params=jax.tree.map(lambda leaf: 1.5 * leaf + 0.01, learner.params)), keys, data
 
 
@@ -147,9 +148,9 @@ def test_a_network_that_has_diverged_is_an_error():
     trainer, learner, keys, data = learnt("mlp")
     broken = learner._replace(params=jax.tree.map(lambda leaf: leaf * jnp.nan, learner.params))
     with pytest.raises(ValueError, match="diverged"):
-        list(diagnose(trainer, broken, keys, data, 0))
+        list(diagnose(trainer, broken, TaskView(data, keys, jnp.asarray(0))))
     with pytest.raises(ValueError, match="diverged"):
-        epsilon_rank_at(trainer, broken, keys, data, 0)
+        epsilon_rank_at(trainer, broken, TaskView(data, keys, jnp.asarray(0)))
 
 
 def test_rows_keep_the_matrix_small():
@@ -167,7 +168,7 @@ def test_rows_keep_the_matrix_small():
 def test_a_diagnosis_counts_what_the_dense_matrix_has(case):
     trainer, learner, keys, data = learnt(case)
     lines = {}
-    for rows, line, text in diagnose(trainer, learner, keys, data, 1):
+    for rows, line, text in diagnose(trainer, learner, TaskView(data, keys, jnp.asarray(1))):
         lines[rows] = line
         report = diagnostics.PlasticityReport.from_json(text)
         assert report.seconds == 0.0
@@ -183,20 +184,20 @@ def test_a_diagnosis_counts_what_the_dense_matrix_has(case):
         assert 0 <= line["dead_fraction"] <= 1
     assert list(lines) == ["train", "held_out"]
     assert lines["train"]["largest"] != lines["held_out"]["largest"]
-    rank, eps = epsilon_rank_at(trainer, learner, keys, data, 1, rows=24)
-    assert (rank, eps) == (lines["held_out"]["epsilon_rank"], lines["held_out"]["eps"])
+    rank, eps, samples = epsilon_rank_at(trainer, learner, TaskView(data, keys, jnp.asarray(1)), rows=24)
+    assert (rank, eps, samples) == (lines["held_out"]["epsilon_rank"], lines["held_out"]["eps"], 24)
 
 
 def test_the_threshold_is_that_of_the_steps_of_the_task_with_momentum():
     trainer, learner, keys, data = learnt("convnet")
-    assert trainer.settings.momentum == 0.9
+    assert trainer.config.optimizer.momentum == 0.9
     steps = trainer.settings.epochs * (4 * 6 // 2)  # Two tasks, each with two classes of six images; pairs.
     expected = (1 - 1e-3 ** (1 / steps)) / (0.05 / (1 - 0.9))
-    assert epsilon_rank_at(trainer, learner, keys, data, 1)[1] == pytest.approx(expected)
-    assert epsilon_rank_at(trainer, learner, keys, data, 1, strengths={"learning_rate": 0.1})[1] == pytest.approx(
-        expected / 2
-    )
-    everything, _ = epsilon_rank_at(trainer, learner, keys, data, 1, eps=1e-12)
+    assert epsilon_rank_at(trainer, learner, TaskView(data, keys, jnp.asarray(1)))[1] == pytest.approx(expected)
+    assert epsilon_rank_at(trainer, learner, TaskView(data, keys, jnp.asarray(1)), values={"learning_rate": 0.1})[
+        1
+    ] == pytest.approx(expected / 2)
+    everything, *_ = epsilon_rank_at(trainer, learner, TaskView(data, keys, jnp.asarray(1)), eps=1e-12)
     assert everything == 3 * 24  # Each row has one direction without curvature: the same for all logits.
 
 
@@ -204,7 +205,7 @@ def test_targets_are_numbered_among_the_classes_in_play():
     trainer, learner, keys, data = learnt("convnet")
     task = trainer.problem.task(data, keys.stream, jnp.asarray(1))
     key = jax.random.key(5)
-    model, examples = look(trainer, learner, keys, data, 1, key, 12, held_out=True)
+    model, examples = look(trainer, learner, TaskView(data, keys, jnp.asarray(1)), key, 12, held_out=True)
     whole, _ = some_examples(trainer.problem, data, task, key, 12, held_out=True)
     np.testing.assert_array_equal(examples.inputs, whole.inputs)
     masked = trainer.apply(learner, task, whole.inputs, train=False)[0]
@@ -217,7 +218,7 @@ def test_targets_are_numbered_among_the_classes_in_play():
 
 def test_the_raw_kernel_of_a_linearized_network_is_reported():
     trainer, learner, keys, data = learnt("gated")
-    _, line, _ = list(diagnose(trainer, learner, keys, data, 0))[1]
+    _, line, _ = list(diagnose(trainer, learner, TaskView(data, keys, jnp.asarray(0))))[1]
     task = trainer.problem.task(data, keys.stream, jnp.asarray(0))
     inputs = trainer.problem.examples(data, task, task.test.rows, held_out=True).inputs
     values = np.linalg.eigvalsh(dense_ggn(trainer, learner, task, inputs, weighted=False))
@@ -230,6 +231,6 @@ def test_the_raw_kernel_of_a_linearized_network_is_reported():
 
 def test_the_same_arguments_give_the_same_lines_and_reports():
     trainer, learner, keys, data = learnt("mlp")
-    first, second = (list(diagnose(trainer, learner, keys, data, 2)) for _ in range(2))
+    first, second = (list(diagnose(trainer, learner, TaskView(data, keys, jnp.asarray(2)))) for _ in range(2))
     assert first == second
-    assert first != list(diagnose(trainer, learner, keys, data, 3))
+    assert first != list(diagnose(trainer, learner, TaskView(data, keys, jnp.asarray(3))))

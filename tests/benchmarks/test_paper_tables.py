@@ -146,7 +146,7 @@ def test_mistakes_get_a_word():
     with pytest.raises(ValueError, match="no problem 'mnist': it has permuted-mnist, continual-imagenet"):
         best("mnist", "bp")
     with pytest.raises(ValueError, match="no sweep of 'cbp' on 'slippery-ant': it has bp, l2, er"):
-        notes("slippery-ant", "cbp")
+        best("slippery-ant", "cbp")
 
 
 def test_tables_need_no_jax():

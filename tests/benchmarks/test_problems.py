@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from toy import toy_images, toy_problem, toy_settings
+from toy import toy_config, toy_images, toy_problem
 
 from plastax_benchmarks.problems import (
     linearized_mnist,
@@ -15,7 +15,7 @@ from plastax_benchmarks.problems import (
     permuted_mnist,
     slowly_changing_regression,
 )
-from plastax_benchmarks.problems.catalog import PROBLEMS
+from plastax_benchmarks.problems.catalog import SUPERVISED as PROBLEMS
 from plastax_benchmarks.problems.load import load_problem
 from plastax_benchmarks.problems.stream import by_class, take
 from plastax_benchmarks.training.task import epoch_orders, some_examples
@@ -39,7 +39,7 @@ def whole_task(problem, data, number, key=KEY, *, held_out=False):
 
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_tasks_follow_from_seed_and_number(name):
-    problem, data = toy_problem(toy_settings(name))
+    problem, data = toy_problem(toy_config(name))
     for held_out in (False, True):
         one = whole_task(problem, data, 1, held_out=held_out)
         jax.tree.map(np.testing.assert_array_equal, one, whole_task(problem, data, 1, held_out=held_out))
@@ -54,7 +54,7 @@ def test_tasks_follow_from_seed_and_number(name):
 
 
 def test_permuted_mnist_moves_pixels_and_nothing_else():
-    problem, data = toy_problem(toy_settings("permuted-mnist"))
+    problem, data = toy_problem(toy_config("permuted-mnist"))
     first, second = whole_task(problem, data, 0), whole_task(problem, data, 1)
     np.testing.assert_array_equal(first.targets, np.asarray(data.train_labels))
     flat = np.asarray(data.train_images).reshape(len(first.targets), -1) / np.float32(255)
@@ -66,7 +66,7 @@ def test_permuted_mnist_moves_pixels_and_nothing_else():
 
 
 def test_random_labels_change_and_images_stay():
-    problem, data = toy_problem(toy_settings("random-label-mnist"))
+    problem, data = toy_problem(toy_config("random-label-mnist"))
     first, second = whole_task(problem, data, 0), whole_task(problem, data, 1)
     np.testing.assert_array_equal(first.inputs, second.inputs)
     # Ten classes: a tenth of the labels agree by chance.
@@ -75,7 +75,7 @@ def test_random_labels_change_and_images_stay():
 
 
 def test_continual_imagenet_goes_through_all_classes_before_one_comes_again():
-    problem, data = toy_problem(toy_settings("continual-imagenet"))
+    problem, data = toy_problem(toy_config("continual-imagenet"))
     task = jax.jit(lambda number: problem.task(data, KEY, number))
     pairs = [np.asarray(task(number).view) for number in range(10)]
     for half in (pairs[:5], pairs[5:]):
@@ -89,12 +89,12 @@ def test_continual_imagenet_goes_through_all_classes_before_one_comes_again():
 
 
 def test_continual_imagenet_is_standardized_with_statistics_of_the_training_images():
-    problem, data = toy_problem(toy_settings("continual-imagenet"))
+    problem, data = toy_problem(toy_config("continual-imagenet"))
     pixels = toy_images(channels=3).train_images.astype(np.float64) / 255
     np.testing.assert_allclose(data.mean, pixels.mean((0, 1, 2)), rtol=1e-6)
     np.testing.assert_allclose(data.deviation, pixels.std((0, 1, 2)), rtol=1e-6)
     seen, unit, raw = (
-        whole_task(*toy_problem(toy_settings("continual-imagenet", pixels=pixels)), 0).inputs
+        whole_task(*toy_problem(toy_config("continual-imagenet", pixels=pixels)), 0).inputs
         for pixels in ("standardized", "unit", "raw")
     )
     np.testing.assert_allclose(seen, (unit - pixels.mean((0, 1, 2))) / pixels.std((0, 1, 2)), rtol=1e-4, atol=1e-5)
@@ -104,7 +104,7 @@ def test_continual_imagenet_is_standardized_with_statistics_of_the_training_imag
 
 
 def test_incremental_cifar_adds_classes_and_keeps_old_ones():
-    problem, data = toy_problem(toy_settings("incremental-cifar", classes_per_task=3))
+    problem, data = toy_problem(toy_config("incremental-cifar", classes_per_task=3))
     classes = [set(np.unique(whole_task(problem, data, number).targets)) for number in range(4)]
     assert [len(each) for each in classes] == [3, 6, 9, 10]
     assert classes[0] < classes[1] < classes[2] < classes[3]
@@ -117,7 +117,7 @@ def test_incremental_cifar_adds_classes_and_keeps_old_ones():
 
 
 def test_slowly_changing_regression_flips_one_bit_at_a_time():
-    problem, _ = toy_problem(toy_settings("slowly-changing-regression"))
+    problem, _ = toy_problem(toy_config("slowly-changing-regression"))
     seen = [whole_task(problem, None, number).inputs for number in range(6)]
     slow = np.stack([inputs[0, :15] for inputs in seen])
     for inputs, bits in zip(seen, slow, strict=True):
@@ -146,7 +146,7 @@ def test_target_network_against_a_loop():
 
 
 def test_every_epoch_takes_every_row_once_and_rows_of_later_tasks_never():
-    problem, data = toy_problem(toy_settings("incremental-cifar", classes_per_task=3))
+    problem, data = toy_problem(toy_config("incremental-cifar", classes_per_task=3))
     task = problem.task(data, KEY, jnp.asarray(1))
     orders = np.asarray(epoch_orders(jax.random.key(0), task.train, 4))
     own = np.sort(np.asarray(task.train.rows[: int(task.train.count)]))
@@ -157,7 +157,7 @@ def test_every_epoch_takes_every_row_once_and_rows_of_later_tasks_never():
 
 @pytest.mark.parametrize(("most", "rows", "real"), [(1000, 50, 30), (20, 20, 20)])
 def test_examples_for_evaluation_are_of_the_task_and_without_repetition(most, rows, real):
-    problem, data = toy_problem(toy_settings("incremental-cifar", classes_per_task=3))
+    problem, data = toy_problem(toy_config("incremental-cifar", classes_per_task=3))
     task = problem.task(data, KEY, jnp.asarray(1))
     examples, weights = some_examples(problem, data, task, jax.random.key(0), most, held_out=True)
     assert weights.shape == (rows,)
@@ -169,7 +169,7 @@ def test_examples_for_evaluation_are_of_the_task_and_without_repetition(most, ro
 
 
 def test_data_by_class_and_its_mistakes():
-    images = toy_images(classes=4, train=6, test=3)
+    images = toy_images(channels=3, classes=4, train=6, test=3)
     data = by_class(images, 5, None)
     np.testing.assert_array_equal(data.train_labels, np.repeat(np.arange(4), 5))
     for label in range(4):
@@ -184,14 +184,14 @@ def test_data_by_class_and_its_mistakes():
 
 
 def test_problems_refuse_what_cannot_be():
-    with pytest.raises(ValueError, match="all there after 4 tasks"):
-        toy_problem(toy_settings("incremental-cifar", classes_per_task=3, num_tasks=5))
+    with pytest.raises(ValueError, match="all included after 4 tasks"):
+        toy_problem(toy_config("incremental-cifar", classes_per_task=3, num_tasks=5))
     with pytest.raises(ValueError, match="--classes-per-task 11 is more than the 10 classes"):
-        toy_problem(toy_settings("continual-imagenet", classes_per_task=11))
+        toy_problem(toy_config("continual-imagenet", classes_per_task=11))
     with pytest.raises(ValueError, match="--batch-size 60 is more than the 50 training rows"):
-        load_problem(toy_settings("slowly-changing-regression", batch_size=60))
+        load_problem(toy_config("slowly-changing-regression", batch_size=60).problem)
     with pytest.raises(ValueError, match="--train-size 5000 is more than the 4500 rows"):
-        load_problem(toy_settings("permuted-mnist", train_size=5000))
+        load_problem(toy_config("permuted-mnist", train_size=5000).problem)
 
 
 def test_a_smaller_size_takes_random_rows_of_all_classes(monkeypatch):
@@ -199,7 +199,10 @@ def test_a_smaller_size_takes_random_rows_of_all_classes(monkeypatch):
     images = toy_images(classes=7, train=20, test=4)
     order = np.argsort(images.train_labels, kind="stable")[15:]
     images = replace(images, train_images=images.train_images[order], train_labels=images.train_labels[order])
-    settings = partial(toy_settings, "permuted-mnist", train_size=40, test_size=10)
+
+    def settings(**others):
+        return toy_config("permuted-mnist", **{"train_size": 40, "test_size": 10, **others}).problem
+
     data = take(images, settings())
     counts = np.bincount(data.train_labels, minlength=7)
     assert counts[0] == 5
@@ -225,7 +228,7 @@ def test_a_smaller_size_takes_random_rows_of_all_classes(monkeypatch):
 def test_there_are_as_many_outputs_as_classes(problem):
     module = permuted_mnist if problem == "permuted-mnist" else linearized_mnist
     for classes in (10, 13):
-        made, data = module.make(toy_settings(problem), toy_images(classes=classes))
+        made, data = module.make(toy_config(problem).problem, toy_images(classes=classes))
         assert made.outputs == classes
         assert int(data.train_labels.max()) < made.outputs
 
@@ -239,6 +242,6 @@ def test_images_that_are_not_used_are_not_decoded(monkeypatch):
 
     monkeypatch.setattr(load_module, "load", load)
     for problem in ("continual-imagenet", "incremental-cifar"):
-        load_problem(toy_settings(problem, train_size=8))
-    load_problem(toy_settings("permuted-mnist", train_size=40))
+        load_problem(toy_config(problem, train_size=8).problem)
+    load_problem(toy_config("permuted-mnist", train_size=40).problem)
     assert asked == [8, 8, None]

@@ -8,7 +8,7 @@ import time
 
 import pytest
 from rich.console import Console
-from toy import toy_settings
+from toy import toy_config
 
 from plastax_benchmarks.training import progress
 from plastax_benchmarks.training.loop import run
@@ -84,12 +84,12 @@ def test_long_work_shows_life(monkeypatch):
 
 
 def test_fewer_tasks_than_are_done_change_nothing(tmp_path):
-    settings = toy_settings("slowly-changing-regression", seeds=1, num_tasks=2, out=tmp_path / "run")
+    settings = toy_config("slowly-changing-regression", seeds=1, num_tasks=2, out=tmp_path / "run")
     run(settings, console=Console(quiet=True))
     before = {path.name: path.read_bytes() for path in (tmp_path / "run").glob("*.json*")}
     console = log()
-    run(toy_settings("slowly-changing-regression", seeds=1, num_tasks=1, out=tmp_path / "run"), console=console)
-    assert "2 tasks are done, more than the 1 asked for: nothing is left to train." in console.file.getvalue()
+    run(toy_config("slowly-changing-regression", seeds=1, num_tasks=1, out=tmp_path / "run"), console=console)
+    assert "2 tasks are done, more than the 1 requested: nothing is left to train." in console.file.getvalue()
     assert {path.name: path.read_bytes() for path in (tmp_path / "run").glob("*.json*")} == before
 
 

@@ -14,7 +14,7 @@ from rich.console import Console
 from plastax_benchmarks.cli.report import report
 from plastax_benchmarks.report.figure import apart, draw, panels, running_mean
 from plastax_benchmarks.report.group import group_runs
-from plastax_benchmarks.report.numbers import mean_interval, over_seeds, rank_correlation, summarise
+from plastax_benchmarks.report.numbers import mean_interval, over_seeds, rank_correlation, summarize
 from plastax_benchmarks.report.read import find_runs, read_runs
 from plastax_benchmarks.report.table import as_markdown, as_rich, sections, spread
 
@@ -42,7 +42,7 @@ def summary(*folders):
     groups, left_out = group_runs(run for folder in folders for run in read_runs(folder))
     assert len(groups) == 1
     assert left_out == []
-    return summarise(groups[0])
+    return summarize(groups[0])
 
 
 def epsilon_rank(task, seed, value, when="start", rows="held_out"):
@@ -214,7 +214,7 @@ def test_reinforcement_learning_counts_in_steps(tmp_path):
     assert rewards.title == "slippery-ant (laptop): reward per step"
     assert lengths.title == "slippery-ant (laptop): episode length"
     assert state.columns == ("method", "dead units")
-    assert (settings.columns, settings.rows) == (("method", "lr"), (("bp", "0.001"),))
+    assert (settings.columns, settings.rows) == (("method", "learning rate"), (("bp", "0.001"),))
     draw([folder], tmp_path / "run.png")
     started = summary(write_ant(tmp_path / "b", windows=5))
     assert sections(started)[0].rows[0][2] == "10240 of 16384"
@@ -293,7 +293,7 @@ def test_members_that_diverged_are_left_out_and_named(tmp_path):
 def test_a_yardstick_with_another_learning_rate_is_named(tmp_path):
     bp = write_run(tmp_path / "bp", EIGHT, config={"learning_rate": 0.01})
     reset = write_run(tmp_path / "reset", EIGHT, method="reset", config={"learning_rate": 0.1})
-    said = "the reset run has learning_rate 0.1, so gaps contain the difference to others: bp 0.01"
+    said = "the reset run has learning_rate 0.1, so the gaps of these lines include that difference: bp 0.01"
     assert said in summary(bp, reset)["notes"]
     equal = write_run(tmp_path / "equal", EIGHT, method="reset", config={"learning_rate": 0.01})
     assert summary(bp, equal)["notes"] == []
@@ -352,6 +352,18 @@ def test_lines_of_unlike_experiments_are_named(tmp_path):
     ]
 
 
+def test_runs_of_earlier_versions_are_compared_with_new_ones(tmp_path):
+    """Their config.json has settings that have no effect, and lacks some that are new."""
+    from plastax_benchmarks.config import configure
+
+    new = write_run(tmp_path / "new", EIGHT, method="l2", config=configure("permuted-mnist", "laptop", "l2").as_json())
+    old = configure("permuted-mnist", "laptop", "bp").as_json()
+    del old["subset"]
+    old |= {"standardise": True, "channels": [32, 64, 128], "weight_decay": None, "flipping_bits": 15}
+    old = write_run(tmp_path / "old", EIGHT, config=old)
+    assert [note for note in summary(new, old)["notes"] if "differ" in note] == []
+
+
 def test_presets_never_share_a_table(tmp_path):
     folders = [write_run(tmp_path / "a", EIGHT), write_run(tmp_path / "b", EIGHT, config={"preset": "paper"})]
     groups, _ = group_runs(run for folder in folders for run in read_runs(folder))
@@ -364,7 +376,7 @@ def test_presets_never_share_a_table(tmp_path):
         (EIGHT, {"num_tasks": 40}, "bp: incomplete, 8 of 40 tasks", "8 of 40"),
         (EIGHT, {"seeds": 3}, "bp: 2 of 3 seeds in a", "8"),
         (EIGHT, {"seeds": [0, 1, 5]}, "bp: 2 of 3 seeds in a", "8"),
-        ([EIGHT[0], EIGHT[1][:3]], {}, "seed 0 8, seed 1 3): only the 3 in common count", "3 of 8"),
+        ([EIGHT[0], EIGHT[1][:3]], {}, "seed 0 8, seed 1 3): only the 3 in common are used", "3 of 8"),
         ([EIGHT[0], [*EIGHT[1][:7], float("nan")]], {}, "online_accuracy not finite in task 8, seed 1", "8"),
     ],
 )
@@ -421,7 +433,7 @@ def test_mistakes_get_a_word(tmp_path):
         ([empty], "no task has finished yet"),
         ([broken], "metrics.jsonl, line 2 is broken"),
         ([strange], "task 0 and seed None: two integers are needed"),
-        ([unread], "must hold an object, it holds a list"),
+        ([unread], "must contain an object, but contains a list"),
         ([apart_seeds], "no method of digits (laptop) has a task that all its seeds have finished"),
     ]:
         with pytest.raises(SystemExit) as stop:

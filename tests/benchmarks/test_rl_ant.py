@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from plastax_benchmarks.config import configure
 from plastax_benchmarks.rl.ant import Ant, brax_arithmetic
 from plastax_benchmarks.rl.play import play, read_config
-from plastax_benchmarks.rl.presets import preset
-from plastax_benchmarks.rl.training import Programs, train
+from plastax_benchmarks.rl.training import AntPrograms, train
 from plastax_benchmarks.runs import RunError, read_stream
 
 
@@ -71,16 +71,10 @@ def test_sizes_are_brax_own():
 
 
 def test_an_ant_is_trained_and_played(tmp_path, capsys):
-    settings = {
-        "num_envs": 2,
-        "num_steps": 4,
-        "update_epochs": 1,
-        "num_minibatches": 2,
-        "update_log_freq": 1,
-        "seeds": 1,
-    }
-    config = preset("laptop", **settings, hidden_size=8, total_steps=16, change_every=8, out=tmp_path / "run")
-    programs = Programs(config, Ant(config.backend))
+    sizes = {"num_envs": 2, "num_steps": 4, "update_epochs": 1, "num_minibatches": 2, "log_every": 1, "seeds": 1}
+    length = {"total_steps": 16, "change_every": 8}
+    config = configure("slippery-ant", "laptop", "bp", **sizes, **length, width=8, out=tmp_path / "run")
+    programs = AntPrograms(config, Ant("spring"))
     train(config, programs, quiet=True)
     # Two windows at two frictions, by one program.
     first, second = read_stream(tmp_path / "run" / "metrics.jsonl")
@@ -96,7 +90,7 @@ def test_an_ant_is_trained_and_played(tmp_path, capsys):
 
 
 def test_only_runs_of_ants_can_be_played(tmp_path):
-    with pytest.raises(RunError, match=r"there is no config\.json"):
+    with pytest.raises(RunError, match=r"it has no config\.json"):
         read_config(tmp_path)
     (tmp_path / "config.json").write_text('{"problem": "permuted-mnist"}')
     with pytest.raises(RunError, match="a run of 'permuted-mnist'"):

@@ -4,7 +4,6 @@ import json
 import signal
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import equinox as eqx
@@ -13,22 +12,23 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
-from rl_support import TINY, Sledge, everything
+from rl_support import Sledge, everything, tiny
 
 import plastax_diagnostics as diagnostics
 from plastax.models import ActorCritic
-from plastax_benchmarks.cli.run_ant import parse
-from plastax_benchmarks.rl import ppo
-from plastax_benchmarks.rl.changes import around_changes, changes_between
+from plastax_benchmarks.config import configure
+from plastax_benchmarks.methods import METHODS
+from plastax_benchmarks.rl.agent import EARLIER_AGENT, WindowResult
 from plastax_benchmarks.rl.curvature import ActorParameters, operators
 from plastax_benchmarks.rl.figure import figure
-from plastax_benchmarks.rl.friction import friction_after
-from plastax_benchmarks.rl.losses import Rows
-from plastax_benchmarks.rl.play import read_config
-from plastax_benchmarks.rl.presets import preset
+from plastax_benchmarks.rl.friction import around_changes, changes_between, friction_after
+from plastax_benchmarks.rl.plan import plan_of
+from plastax_benchmarks.rl.play import read_agent, read_config
+from plastax_benchmarks.rl.ppo import LossParts, RolloutRows, ppo_loss
 from plastax_benchmarks.rl.rollout import EpisodeSums
-from plastax_benchmarks.rl.training import Programs, lines, train
-from plastax_benchmarks.runs import RunError, RunStopped, read_stream
+from plastax_benchmarks.rl.training import AntPrograms, lines, train
+from plastax_benchmarks.runs import RunError, RunStopped, open_run, read_stream
+from plastax_benchmarks.training.stored import earlier_form, restore
 
 
 HERE = Path(__file__).parent
@@ -36,7 +36,7 @@ HERE = Path(__file__).parent
 
 @pytest.fixture(scope="module")
 def programs():
-    return Programs(everything(None), Sledge())
+    return AntPrograms(everything(None), Sledge())
 
 
 @pytest.fixture(scope="module")
@@ -55,11 +55,11 @@ def test_metrics(whole):
         assert set(row["effective_rank"]) == set(row["dead"]) == {"actor", "critic"}
         assert row["nan_resets"] == 0
         assert row["episode_length"] is None or row["episode_length"] <= 20
-    assert json.loads((whole / "config.json").read_text())["num_tasks"] == 3
+    assert json.loads((whole / "config.json").read_text()) == everything(whole).as_json()
     assert (whole / "returns.png").read_bytes()[:4] == b"\x89PNG"
 
 
-def test_spectra_are_taken_at_the_friction_then_in_force(whole):
+def test_spectra_are_those_at_the_friction_of_their_task(whole):
     found = read_stream(whole / "diagnostics.jsonl")
     first, second, third = (float(friction) for friction in friction_after(0, jnp.arange(3)))
     # Changes at steps 200 and 400 fall into the windows that begin at 128 and 384.
@@ -75,6 +75,18 @@ def test_spectra_are_taken_at_the_friction_then_in_force(whole):
     assert spectrum.epsilon_rank(line["eps"]).value == line["epsilon_rank"]
 
 
+def test_spectra_of_every_second_friction(tmp_path):
+    """Both ends of tasks 0 and 2. The run ends within task 2, whose end has not come."""
+    config = tiny(diagnose_every=2, diagnose_size=20, lanczos_order=5, seeds=1, out=tmp_path)
+    train(config, AntPrograms(config, Sledge()), quiet=True)
+    found = read_stream(tmp_path / "diagnostics.jsonl")
+    assert [(row["task"], row["when"], row["step"]) for row in found[::2]] == [
+        (0, "start", 0),
+        (0, "end", 128),
+        (2, "start", 384),
+    ]
+
+
 def test_returns_around_changes(whole):
     rows = {(row["step"], row["seed"]): row for row in read_stream(whole / "metrics.jsonl")}
     found = read_stream(whole / "changes.jsonl")
@@ -88,13 +100,13 @@ def test_returns_around_changes(whole):
 
 
 def test_changes_at_the_edge_of_a_window():
-    config = preset("paper", **TINY | {"change_every": 128})  # As long as a window.
-    assert [changes_between(config, n, n + 1) for n in range(3)] == [[], [1], [2]]
+    plan = plan_of(tiny(change_every=128))  # As long as a window.
+    assert [changes_between(plan, n, n + 1) for n in range(3)] == [[], [1], [2]]
     history = [{"step": 128 * (n + 1), "seed": 0, "friction": n, "return": n, "reward": n} for n in range(3)]
-    (line,) = around_changes(history[:2], config, 1)
+    (line,) = around_changes(history[:2], plan, 1)
     assert (line["return_before"], line["return_after"]) == (0, 1)
-    assert around_changes(history[:1], config, 0) == []
-    assert changes_between(replace(config, friction=1.0), 0, 9) == []
+    assert around_changes(history[:1], plan, 0) == []
+    assert changes_between(plan_of(tiny(friction=1.0)), 0, 9) == []
 
 
 def test_a_killed_run_ends_with_the_same_numbers(whole, programs, tmp_path):
@@ -109,36 +121,35 @@ def test_a_killed_run_ends_with_the_same_numbers(whole, programs, tmp_path):
 
 def test_the_window_of_the_effective_rank_restarts_with_the_update_after_a_change(programs):
     """Changes at steps 200 and 400; an update has 64 steps and 8 minibatches, a window two updates."""
-    learner, counts = programs.init(), []
+    agents, counts = programs.init(), []
     for _ in range(4):
-        learner, _ = programs.window(learner)
+        agents, _ = programs.window(agents)
         kept = lambda node: hasattr(node, "batches")  # noqa: E731
-        (window,) = [node for node in jax.tree.leaves(learner.optimizer, is_leaf=kept) if kept(node)]
-        counts.append(window.count.tolist())
+        (window,) = [node for node in jax.tree.leaves(agents.opt_state, is_leaf=kept) if kept(node)]
+        counts.append(window.since_restart.tolist())
     # The updates that begin at steps 256 and 448 are the first whose rollouts have seen the new friction alone.
     assert counts == [[16, 16], [32, 32], [16, 16], [8, 8]]
 
 
 def test_seeds_may_have_frictions_of_their_own(tmp_path):
-    config = preset("paper", "bp", **TINY | {"own_frictions": True, "friction_seed": 3}, out=tmp_path)
-    train(config, Programs(config, Sledge()), quiet=True)
+    config = tiny(own_frictions=True, friction_seed=3, out=tmp_path)
+    train(config, AntPrograms(config, Sledge()), quiet=True)
     rows = read_stream(tmp_path / "metrics.jsonl")
     for seed in (0, 1):
         expected = friction_after(3 + seed, jnp.array([0, 1, 1, 2]))
         np.testing.assert_allclose([row["friction"] for row in rows if row["seed"] == seed], expected, rtol=1e-6)
-    assert read_config(tmp_path) == replace(config, out=tmp_path)
-    assert "own_frictions" not in preset("paper").as_json()
+    assert read_config(tmp_path) == config
 
 
 def test_a_finished_run_says_so_and_is_not_made_shorter(whole, programs, capsys):
     before = {path.name: path.read_bytes() for path in whole.glob("*.json*")}
-    train(replace(everything(whole), total_steps=256), programs)
-    assert "finished. 512 steps are done, more than the 256 asked for." in capsys.readouterr().out
+    train(everything(whole).replace(total_steps=256), programs)
+    assert "finished. 512 steps are done, more than the 256 requested." in capsys.readouterr().out
     assert {path.name: path.read_bytes() for path in whole.glob("*.json*")} == before
 
 
 def test_a_log_shows_life(programs, tmp_path, capsys):
-    train(replace(everything(tmp_path), compute_hessian_init=False, compute_hessian_end=False), programs)
+    train(everything(tmp_path).replace(diagnose_every=0), programs)
     seen = capsys.readouterr().out.splitlines()
     assert seen[0] == "l2_er: step 0/512, compiling"
     assert seen[1].startswith("l2_er: step 128/512, friction ")
@@ -147,46 +158,48 @@ def test_a_log_shows_life(programs, tmp_path, capsys):
 
 
 def test_a_finished_run_can_be_made_longer_but_not_another(whole, programs):
-    with pytest.raises(RunError, match=r"lr: 0\.003 in the folder, 0\.1 now"):
-        train(replace(everything(whole), lr=0.1), programs, quiet=True)
+    with pytest.raises(RunError, match=r"learning_rate: 0\.003 in the folder, 0\.1 now"):
+        train(everything(whole).replace(learning_rate=0.1), programs, quiet=True)
 
 
 @pytest.mark.parametrize("known", [True, False])
 def test_figure_of_a_short_run(known):
     """Also where no episode has ended yet."""
-    config = preset("paper", **TINY)
+    config = tiny()
     value = 1.0 if known else None
     rows = [{"step": 128, "seed": seed, "return": value, "episode_length": value} for seed in (0, 1)]
     assert figure(rows, config)[:4] == b"\x89PNG"
 
 
-def test_a_loss_that_is_no_number_stops_the_run():
-    config = preset("paper", **TINY)
+def test_a_loss_that_is_not_finite_stops_the_run():
     values = np.ones((2, 2), np.float32)
     broken = values.copy()
     broken[1, 1] = np.nan
     zeros = EpisodeSums(*np.zeros((5, 2), np.float32))
-    seen = ppo.Window(ppo.Losses(values, broken, values), zeros, np.ones(2, np.float32), {}, {})
-    with pytest.raises(RunStopped, match="bp: value_loss is not finite at step 256, seed 8"):
-        lines(config, [7, 8], 1, seen)
-    assert lines(config, [7, 8], 1, seen._replace(losses=ppo.Losses(values, values, values)))[0]["return"] is None
+    result = WindowResult(LossParts(values, broken, values), zeros, np.ones(2, np.float32), {}, {})
+    with pytest.raises(
+        RunStopped, match=r"bp: value_loss is not finite at step 256, seed 8.*--learning-rate \(now 0\.003"
+    ):
+        lines(tiny(), [7, 8], 1, result)
+    result = result._replace(losses=LossParts(values, values, values))
+    assert lines(tiny(), [7, 8], 1, result)[0]["return"] is None
 
 
 def test_hessians_are_those_of_the_losses():
     """Blocks of the dense Hessian of PPO's whole loss, with one part of it switched on at a time."""
     model, rows = ActorCritic(3, 2, 4, key=jax.random.key(0)), _rows()
-    base = {**TINY, "entropy_coeff": 0.0, "compute_hessian_size": 64}
-    found = operators(preset("paper", **base), model, rows)
+    base = {"entropy_weight": 0.0, "diagnose_size": 64}
+    plan = plan_of(tiny(**base))
+    found = operators(plan, model, rows)
     with_actor = lambda part: _with(model, actor=part.network, log_std=part.log_std)  # noqa: E731
     with_critic = lambda part: _with(model, critic=part)  # noqa: E731
     actor = ActorParameters(model.actor, model.log_std)
-    for name, part, put, vf_coeff in (("actor", actor, with_actor, 0.0), ("critic", model.critic, with_critic, 1.0)):
-        config = preset("paper", **base, vf_coeff=vf_coeff)
+    for name, part, put, weight in (("actor", actor, with_actor, 0.0), ("critic", model.critic, with_critic, 1.0)):
         flat, unravel = ravel_pytree(part)
 
-        def loss(flat, config=config, put=put, unravel=unravel):
-            parts = ppo.ppo_loss(config, put(unravel(flat)), rows)[1][0]
-            return parts.actor_loss + config.vf_coeff * (parts.value_loss - parts.actor_loss)
+        def loss(flat, weight=weight, put=put, unravel=unravel):
+            parts = ppo_loss(plan.problem, put(unravel(flat)), rows)[1][0]
+            return parts.actor_loss + weight * (parts.value_loss - parts.actor_loss)
 
         dense = jax.jit(jax.hessian(loss))(flat)
         assert np.abs(dense).max() > 0.01
@@ -202,20 +215,143 @@ def _with(model, **parts):
 def _rows():
     generator = np.random.default_rng(0)
     sizes = {"observations": (3,), "samples": (2,), "noise": (2,)}
-    rows = Rows(*(generator.normal(size=(64, *sizes.get(name, ()))) for name in Rows._fields))
+    rows = RolloutRows(*(generator.normal(size=(64, *sizes.get(name, ()))) for name in RolloutRows._fields))
     rows = rows._replace(log_probabilities=rows.log_probabilities - 2.0)
     return jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), rows)
 
 
-def test_command():
-    config = parse(["--preset", "paper", "--method", "l2", "--total-steps", "1000", "--change-every=500"])
-    assert (config.total_steps, config.change_every, config.method, config.lr) == (1000, 500, "l2", 1e-4)
-    assert parse([]).backend == "spring"
-    with pytest.raises(ValueError, match="there is no preset 'huge'"):
-        parse(["--preset=huge"])
+EARLIER_CONFIG = {
+    "problem": "slippery-ant",
+    "num_tasks": 3,
+    "method": "l2_er",
+    "preset": "paper",
+    "total_steps": 512,
+    "change_every": 200,
+    "friction_seed": 0,
+    "friction": None,
+    "backend": "positional",
+    "episode_limit": 20,
+    "seed": 0,
+    "seeds": 2,
+    "num_envs": 4,
+    "num_steps": 16,
+    "update_epochs": 2,
+    "num_minibatches": 4,
+    "gamma": 0.99,
+    "lambda0": 0.95,
+    "clip_eps": 0.2,
+    "clip_values": True,
+    "vf_coeff": 1.0,
+    "entropy_coeff": 0.01,
+    "normalise_advantages": True,
+    "normalise_observations": False,
+    "actions": "unbounded",
+    "reward_scale": 1.0,
+    "hidden_size": 8,
+    "activation": "relu",
+    "optimizer": "adam",
+    "lr": 0.003,
+    "anneal_lr": False,
+    "beta_1": 0.9,
+    "beta_2": 0.999,
+    "max_grad_norm": 1000000000.0,
+    "weight_decay": 0.001,
+    "er_lr": 1e-06,
+    "er_batch": 4,
+    "er_window": None,
+    "er_step": 1,
+    "replacement_rate": None,
+    "decay_rate": 0.99,
+    "maturity_threshold": 2,
+    "spectral_strength": None,
+    "redo_threshold": None,
+    "redo_interval": 3,
+    "compute_hessian_init": True,
+    "compute_hessian_end": True,
+    "compute_hessian_size": 50,
+    "compute_hessian_interval": 1,
+    "hessian_order": 100,
+    "update_log_freq": 2,
+    "checkpoint_every": 2,
+}
+"""What the version before nested settings wrote for `everything`."""
+
+LAYERS = [f"{part}.{place}" for part in ("actor", "critic") for place in ("hidden[0].layer", "head")]
+ARRAYS = [f"{layer}.{name}" for layer in LAYERS for name in ("kernel", "bias")] + ["log_std"]
+ADAM = ["[0].count", *(f"[0].{name}.{array}" for name in ("mu", "nu") for array in ARRAYS)]
+RESETTABLE_ADAM = [f"inner[0].{name}.{array}" for name in ("count", "mean", "square") for array in ARRAYS]
+STATISTICS = [f"layers[{i}].{name}" for i in (0, 1) for name in ("age", "utility", "mean", "accumulator")]
+EARLIER_STATES = {
+    "bp": [f"[1]{name}" for name in ADAM],
+    "l2_er": [
+        *(f"[2]{name}" for name in ADAM),
+        *(f"[3].{name}" for name in ("count", "batches", "updates", "effective_rank")),
+    ],
+    "spectral": [*(f"[1].{name}" for name in ("vectors[0]", "vectors[1]", "vectors[2]", "vectors[3]", "key"))]
+    + [f"[2]{name}" for name in ADAM],
+    "cbp_l2": [f"[2].{name}" for name in (*RESETTABLE_ADAM, "step", "key", *STATISTICS, "replaced")],
+    "redo": [f"[1].{name}" for name in (*RESETTABLE_ADAM, "step", "key", "activity[0]", "activity[1]", "replaced")],
+}
+"""The paths of the optimizer's state in checkpoints of that version."""
 
 
-def test_help_needs_no_jax():
-    code = "import sys; import plastax_benchmarks.cli.run_ant; print('jax' in sys.modules)"
+@pytest.mark.parametrize("method", EARLIER_STATES)
+def test_states_of_earlier_versions(method):
+    config = tiny(method)
+    target = jax.eval_shape(AntPrograms(config, Sledge()).init)
+    earlier = earlier_form(config, target, EARLIER_AGENT)
+    paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(earlier)[0]]
+    states = [path.removeprefix(".optimizer") for path in paths if path.startswith(".optimizer")]
+    assert states == EARLIER_STATES[method]
+    others = [path for path in paths if not path.startswith((".optimizer", ".episodes.state"))]
+    assert others == [
+        *(f".model.{array}" for array in ARRAYS),
+        *(f".normaliser.{name}" for name in ("count", "mean", "squares")),
+        *(f".episodes.{name}" for name in ("key", "length", "total")),
+        ".key",
+        ".step",
+    ]
+
+
+def test_a_run_of_an_earlier_version_is_resumed_and_played(whole, programs, tmp_path):
+    """Its first half is that of the whole run, under the names of that version."""
+    half, run = tmp_path / "half", tmp_path / "run"
+    train(everything(half).replace(total_steps=256), programs, quiet=True)
+    target = jax.eval_shape(programs.init)
+    streams = ("metrics", "timing", "diagnostics", "changes")
+    with open_run(run, EARLIER_CONFIG, streams=streams) as folder:
+        for stream in streams:
+            folder.append(stream, read_stream(half / f"{stream}.jsonl"))
+        with open_run(half, everything(half).replace(total_steps=256).as_json(), streams=streams) as first:
+            done, agents = restore(first.restore, everything(half), target, EARLIER_AGENT)
+        folder.save(done, earlier_form(everything(run), agents, EARLIER_AGENT))
+    assert read_config(run) == everything(run)
+    agent, steps = read_agent(run, read_config(run), Sledge(), 1)
+    assert steps == 256
+    for one, two in zip(jax.tree.leaves(agent), jax.tree.leaves(jax.tree.map(lambda x: x[1], agents)), strict=True):
+        assert (one == two).all()
+    train(everything(run), programs, quiet=True)
+    for name in ("metrics.jsonl", "changes.jsonl", "diagnostics.jsonl"):
+        assert (run / name).read_bytes() == (whole / name).read_bytes(), name
+
+
+def test_a_checkpoint_of_another_program_is_refused(whole, programs):
+    with pytest.raises(RunError, match="was saved by another program: it contains"):
+        read_agent(whole, tiny("l2_er", width=9), Sledge(), 0)
+
+
+def test_settings_need_no_jax():
+    code = (
+        "import sys; from plastax_benchmarks.config import configure; import plastax_benchmarks.cli.play; "
+        "configure('slippery-ant'); print('jax' in sys.modules)"
+    )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "False"
+
+
+def test_every_method_has_settings_at_both_scales():
+    for preset in ("laptop", "paper"):
+        for method in METHODS:
+            config = configure("slippery-ant", preset, method)
+            assert config.method.name == method
+            assert config.folder == Path("runs") / f"slippery-ant-{preset}-{method}"

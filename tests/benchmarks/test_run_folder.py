@@ -126,7 +126,7 @@ def test_without_a_checkpoint_the_run_starts_over(tmp_path):
             assert run.restore({"a": jnp.zeros(2)}) is None
             assert not (tmp_path / "metrics.jsonl").exists()
             run.append("metrics", [{"task": 0}, {"task": number}])
-        assert f"set aside (metrics.jsonl.{number}), and it starts over" in told[0]
+        assert f"the run starts over, old lines are now in metrics.jsonl.{number}" in told[0]
     assert read_stream(tmp_path / "metrics.jsonl") == [{"task": 0}, {"task": 2}]
     assert read_stream(tmp_path / "metrics.jsonl.1") == [{"task": 0}]
     assert read_stream(tmp_path / "metrics.jsonl.2") == [{"task": 0}, {"task": 1}]
@@ -242,11 +242,11 @@ def test_settings_that_are_no_json_are_refused(tmp_path):
 
 def test_folders_that_are_no_runs_are_refused(tmp_path):
     (tmp_path / "thesis.tex").write_text("")
-    with pytest.raises(RunError, match=r"holds something else \(thesis.tex\)"):
+    with pytest.raises(RunError, match=r"contains something else \(thesis.tex\)"):
         open_run(tmp_path, CONFIG)
     with pytest.raises(RunError, match="is a file"):
         open_run(tmp_path / "thesis.tex", CONFIG)
-    with pytest.raises(RunError, match="is a file, or lies in one"):
+    with pytest.raises(RunError, match="is a file, or is inside a file"):
         open_run(tmp_path / "thesis.tex" / "run", CONFIG)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["thesis.tex"]
 
@@ -324,7 +324,7 @@ def test_another_shape_is_refused_and_nothing_is_touched(tmp_path):
         r"\['a'\] float32\[2, 3\] where \['a'\] float32\[3, 2\]": {"a": jnp.zeros((3, 2)), "b": jnp.zeros(1)},
         r"float32\[1\] where \['b'\] int32\[1\]": {"a": jnp.zeros((2, 3)), "b": jnp.zeros(1, int)},
         r"\['b'\] float32\[1\] where \['c'\]": {"a": jnp.zeros((2, 3)), "c": jnp.zeros(1)},
-        "2 arrays where 1 are wanted": {"a": jnp.zeros((2, 3))},
+        "2 arrays where 1 are expected": {"a": jnp.zeros((2, 3))},
     }
     for message, target in wrong.items():
         with open_run(tmp_path, CONFIG) as run, pytest.raises(RunError, match=message):

@@ -126,7 +126,7 @@ KILLED_WRITER = """
     import jax, orbax.checkpoint  # Before the forks, which then start at once.
     from plastax_benchmarks.runs import _checkpoints, open_run, read_stream
     sys.path.insert(0, sys.argv[2])
-    from test_runs_damage import assert_belongs, state
+    from test_run_folder_damage import assert_belongs, state
 
     folder = Path(sys.argv[1])
 
@@ -226,7 +226,7 @@ def test_a_damaged_checkpoint_is_never_believed(tmp_path, damage):
             assert_belongs(found[1], 1)
             assert len(told) == 1
             assert f"{copy / 'checkpoints' / '2'} is broken" in told[0]
-            assert "going on from step 1" in told[0]
+            assert "resuming from step 1" in told[0]
             assert len(read_stream(copy / "metrics.jsonl")) == 1
             assert checkpoint_names(copy) == ["1", "2.corrupt"]
             if file == files[0]:
@@ -262,7 +262,7 @@ def test_when_no_checkpoint_can_be_read_the_metrics_stay(tmp_path):
         lines = str(raised.value).splitlines()
         assert str(tmp_path / "checkpoints") in lines[0]
         assert [line[:5] for line in lines[1:3]] == ["  2: ", "  1: "]
-        assert "delete that folder to start over: the metrics, which are untouched, are then set aside" in lines[3]
+        assert "delete that folder to start over: the metrics, which are intact, are then renamed" in lines[3]
     assert len(read_stream(tmp_path / "metrics.jsonl")) == 2
     shutil.rmtree(tmp_path / "checkpoints")
     with open_run(tmp_path, CONFIG) as run:

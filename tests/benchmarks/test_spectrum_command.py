@@ -8,12 +8,13 @@ import pytest
 
 import plastax_diagnostics as diagnostics
 from plastax_benchmarks.cli.spectrum import spectrum
-from plastax_benchmarks.config import settings_for
+from plastax_benchmarks.config import configure
 from plastax_benchmarks.problems.load import load_problem
-from plastax_benchmarks.report.spectra import Place, choose, find_reports
+from plastax_benchmarks.report.spectra import choose, find_reports
 from plastax_benchmarks.report.spectra_figure import panels
-from plastax_benchmarks.runs import open_run, read_checkpoint
-from plastax_benchmarks.training.replicas import Member, Programs
+from plastax_benchmarks.runs import ReportPlace, open_run, read_checkpoint
+from plastax_benchmarks.training.members import Member
+from plastax_benchmarks.training.replicas import Replicas
 from plastax_benchmarks.training.task import Trainer
 from plastax_diagnostics._report.density_plot import stretched_density
 
@@ -54,7 +55,7 @@ def test_reports_are_shown_in_a_figure_and_a_table(tmp_path, report, capsys):
     assert is_png(run / "spectra.png")
     shown = capsys.readouterr().out
     # First, middle and last task, at two moments, on two kinds of rows.
-    assert shown.count("held out") == shown.count("train") == 6
+    assert shown.count("held out") == shown.count(" train ") == 6
     assert max(map(len, shown.replace(str(tmp_path), "").splitlines())) <= 80
     tasks = {line.split()[0] for line in shown.splitlines() if "start" in line}
     assert tasks == {"1", "21", "31"}
@@ -62,6 +63,8 @@ def test_reports_are_shown_in_a_figure_and_a_table(tmp_path, report, capsys):
     assert f"{report.gram.epsilon_rank.value:.0f}" in shown
     assert report.verdict.split()[0] in shown
     assert f"eps = {report.eps:.3g}" in " ".join(shown.split())
+    # The verdict is short in the table: the legend gives the condition that belongs to it.
+    assert '"Too slow" holds unless training changes the features' in " ".join(shown.split())
 
     spectrum(run, task=(11,), seed=1, out=tmp_path / "other.png")
     assert is_png(tmp_path / "other.png")
@@ -117,16 +120,16 @@ def test_places_are_read_from_names(tmp_path):
     ):
         (tmp_path / "reports" / name).write_text("")
     assert set(find_reports(tmp_path)) == {
-        Place(3, 12, "er_learning_rate-0.001", "end", "held_out"),
-        Place(3, 1, "", "start", "train"),
+        ReportPlace(3, 12, "er_learning_rate-0.001", "end", "held_out"),
+        ReportPlace(3, 1, "", "start", "train"),
     }
-    places = [Place(task, seed, "", "end", "train") for task in range(7) for seed in (4, 5)]
+    places = [ReportPlace(task, seed, "", "end", "train") for task in range(7) for seed in (4, 5)]
     assert [(place.task, place.seed) for place in choose(places, (), None, None)] == [(0, 4), (3, 4), (6, 4)]
 
 
 def test_there_are_no_empty_panels():
     def titles(moments):
-        rows = panels([Place(task, 0, "", when, "train") for task, when in moments])
+        rows = panels([ReportPlace(task, 0, "", when, "train") for task, when in moments])
         return [[(panel.kind, panel.task, panel.when) for panel in row] for row in rows]
 
     kinds = ("Hessian", "Gauss-Newton")
@@ -148,11 +151,11 @@ def test_a_density_has_integral_1():
 def saved_run(tmp_path_factory):
     """A run that was saved after its third task, and is still open."""
     path = tmp_path_factory.mktemp("runs") / "run"
-    settings = settings_for(
+    settings = configure(
         "slowly-changing-regression", "laptop", "bp", train_size=40, test_size=30, width=3, seeds=2, out=path
     )
-    problem, data = load_problem(settings)
-    programs = Programs(Trainer(problem, settings), data, [Member(0, {}), Member(1, {})])
+    problem, data = load_problem(settings.problem)
+    programs = Replicas(Trainer(problem, settings), data, [Member(0, {}), Member(1, {})])
     with open_run(path, settings.as_json()) as folder:
         folder.save(3, programs.init(0))
         yield path, programs

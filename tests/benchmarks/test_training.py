@@ -6,33 +6,31 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from toy import toy_problem, toy_programs, toy_settings, train_task
+from toy import toy_config, toy_problem, toy_replicas, train_task
 
 import plastax
-from plastax_benchmarks.config.run import sweepable
-from plastax_benchmarks.methods.catalog import METHODS
-from plastax_benchmarks.methods.recipes import make_network, make_optimizer
-from plastax_benchmarks.training.task import epoch_orders, keys_of, losses
+from plastax_benchmarks._settings import fields_of, is_real
+from plastax_benchmarks.methods import METHODS
+from plastax_benchmarks.training.members import sweepable
+from plastax_benchmarks.training.task import Replica, Trainer, epoch_orders, keys_of, losses
 
 
-def plain_loop(settings, seed, tasks):
+def plain_loop(config, seed, tasks):
     """Algorithm 1 as a Python loop over minibatches, with the transformations of core in one optimizer."""
-    problem, data = toy_problem(settings)
-    keys = keys_of(seed)
-    network = make_network(
-        settings, problem.input_shape, problem.outputs, jax.random.split(jax.random.fold_in(keys.network, 0))[0]
-    )
+    problem, data = toy_problem(config)
+    keys, settings, rank_step = keys_of(seed), config.problem, config.method.rank_step
+    options, key = config.method.network_options, jax.random.split(jax.random.fold_in(keys.network, 0))[0]
+    network = config.network.make(problem.input_shape, problem.outputs, options, key)
     state = network.init_state(jax.random.split(jax.random.fold_in(keys.network, 0))[1])
     params, static = eqx.partition(network, eqx.is_inexact_array)
-    chain = [make_optimizer(settings, {}, network, keys.method)]
-    if settings.er_learning_rate is not None:
+    chain = [Trainer(problem, config)._optimizer(Replica(keys, {}))]
+    if rank_step is not None:
         shape = jax.ShapeDtypeStruct((settings.batch_size, *problem.input_shape), jnp.float32)
-        interval = settings.er_interval
         step = plastax.effective_rank_step(
             lambda params, inputs: eqx.combine(params, static)(inputs, state, train=True)[1],
-            settings.er_learning_rate,
-            interval=interval,
-            window=interval,
+            rank_step.learning_rate,
+            interval=rank_step.interval,
+            window=rank_step.window,
             inputs_like=shape,
             layers=network.rank_layers,
         )
@@ -57,7 +55,7 @@ def plain_loop(settings, seed, tasks):
         task = problem.task(data, keys.stream, jnp.asarray(number))
         orders = np.asarray(epoch_orders(jax.random.fold_in(keys.order, number), task.train, settings.epochs))
         total, steps = 0.0, 0
-        if settings.er_learning_rate is not None:
+        if rank_step is not None or config.method.name == "l2_er_gradient":
             opt_state = plastax.restart_windows(opt_state)
         for order in orders:
             for i in range(int(task.train.count) // settings.batch_size):
@@ -73,6 +71,8 @@ def plain_loop(settings, seed, tasks):
     ("problem", "method", "others"),
     [
         ("permuted-mnist", "l2_er", {"weight_decay": 0.01}),
+        ("permuted-mnist", "l2_er", {"er_window": 3}),
+        ("permuted-mnist", "l2_er_gradient", {"er_weight": 0.1}),
         ("permuted-mnist", "cbp", {"replacement_rate": 0.01, "maturity_threshold": 5}),
         ("slowly-changing-regression", "bp", {"optimizer": "adam"}),
         # Tasks of different lengths, whose steps do not end with a block.
@@ -80,22 +80,22 @@ def plain_loop(settings, seed, tasks):
     ],
 )
 def test_compiled_training_takes_the_steps_of_a_plain_loop(problem, method, others):
-    settings = toy_settings(problem, method, seeds=1, seed=5, **others)
-    trainer, programs = toy_programs(settings)
+    config = toy_config(problem, method, seeds=1, seed=5, **others)
+    trainer, programs = toy_replicas(config)
     learner = programs.init(0)
     found = []
     for number in range(2):
         learner, totals = train_task(programs, learner, number)
         found.append(float(totals.loss[0]) / trainer.steps_in(number))
-    params, expected = plain_loop(settings, 5, 2)
+    params, expected = plain_loop(config, 5, 2)
     np.testing.assert_allclose(found, expected, rtol=1e-4)
     for ours, theirs in zip(jax.tree.leaves(learner.params), jax.tree.leaves(params), strict=True):
         np.testing.assert_allclose(ours[0], theirs, rtol=2e-3, atol=2e-5)
 
 
 def test_tasks_of_any_length_share_one_program_and_any_slicing_gives_the_same_bits(monkeypatch):
-    settings = toy_settings("incremental-cifar", "l2_er")
-    trainer, programs = toy_programs(settings)
+    config = toy_config("incremental-cifar", "l2_er")
+    trainer, programs = toy_replicas(config)
     lengths = [trainer.steps_in(number) for number in range(3)]
     assert lengths == [2 * (36 // 6), 2 * (72 // 6), 2 * (108 // 6)]
     learner = programs.init(0)
@@ -112,9 +112,9 @@ def test_tasks_of_any_length_share_one_program_and_any_slicing_gives_the_same_bi
 
 
 def test_members_are_what_they_would_be_alone():
-    settings = toy_settings("permuted-mnist", "l2_er")
-    _, both = toy_programs(settings)
-    _, second = toy_programs(toy_settings("permuted-mnist", "l2_er", seeds=1, seed=1))
+    config = toy_config("permuted-mnist", "l2_er")
+    _, both = toy_replicas(config)
+    _, second = toy_replicas(toy_config("permuted-mnist", "l2_er", seeds=1, seed=1))
     together, _ = train_task(both, both.init(0), 0)
     alone, _ = train_task(second, second.init(0), 0)
     for ours, theirs in zip(jax.tree.leaves(together.params), jax.tree.leaves(alone.params), strict=True):
@@ -123,29 +123,30 @@ def test_members_are_what_they_would_be_alone():
 
 
 def test_swept_settings_are_those_of_each_member():
-    settings = toy_settings("permuted-mnist", "l2", seeds=1)
+    config = toy_config("permuted-mnist", "l2", seeds=1)
     own = {"weight_decay": 0.1, "learning_rate": 0.02}
-    _, swept = toy_programs(settings, ({"weight_decay": 0.0, "learning_rate": 0.03}, own))
+    _, swept = toy_replicas(config, ({"weight_decay": 0.0, "learning_rate": 0.03}, own))
     learner, _ = train_task(swept, swept.init(0), 0)
     norms = jax.vmap(optax.tree_utils.tree_norm)(learner.params)
     assert norms[1] < 0.9 * norms[0]
-    _, fixed = toy_programs(toy_settings("permuted-mnist", "l2", seeds=1, **own))
+    _, fixed = toy_replicas(toy_config("permuted-mnist", "l2", seeds=1, **own))
     alone, _ = train_task(fixed, fixed.init(0), 0)
     for ours, theirs in zip(jax.tree.leaves(learner.params), jax.tree.leaves(alone.params), strict=True):
         np.testing.assert_allclose(ours[1], theirs[0], rtol=1e-4, atol=1e-6)
     with pytest.raises(ValueError, match="same settings"):
-        toy_programs(settings, ({}, {"weight_decay": 0.1}))
+        toy_replicas(config, ({}, {"weight_decay": 0.1}))
 
 
 OTHERS = {"momentum": 0.5, "max_grad_norm": 0.1, "decay_rate": 0.0, "dormant_threshold": 2.0, "spectral_target": 0.1}
 """Values of a swept setting that change a run; other settings are made a hundred times as large."""
 
 
-def all_sweeps(settings):
+def all_sweeps(config):
     """Values for all settings that can be swept: those of the run, and then one other value at a time."""
-    base = {name: getattr(settings, name) for name in sweepable(settings)} | {"max_grad_norm": 1e6}
+    reals = [name for name, field in sweepable(config).items() if is_real(field)]
+    base = {name: config.settings[name] for name in reals} | {"max_grad_norm": 1e6}
     other = {name: OTHERS.get(name, 100 * (value or 1e-5)) for name, value in base.items()} | {
-        "learning_rate": settings.learning_rate / 10
+        "learning_rate": config.optimizer.learning_rate / 10
     }
     return [base, *({**base, name: other[name]} for name in base)]
 
@@ -157,15 +158,15 @@ def test_every_method_learns_and_every_sweep_has_an_effect(method):
         "cbp_l2": {"maturity_threshold": 5, "replacement_rate": 1e-3},
         "redo": {"redo_interval": 20},
     }
-    settings = toy_settings("permuted-mnist", method, epochs=10, seeds=1, **frequent.get(method, {}))
-    sweeps = all_sweeps(settings)
-    reals = [name for name in METHODS[method].settings if isinstance(getattr(settings, name), float)]
+    config = toy_config("permuted-mnist", method, epochs=10, seeds=1, **frequent.get(method, {}))
+    sweeps = all_sweeps(config)
+    reals = [name for name, field in fields_of(METHODS[method]).items() if is_real(field)]
     assert set(sweeps[0]) == {"learning_rate", "momentum", "max_grad_norm", *reals}
-    trainer, programs = toy_programs(settings, sweeps)
-    blocks = trainer.steps_in(0) // trainer.settings.block
+    trainer, programs = toy_replicas(config, sweeps)
+    blocks = trainer.steps_in(0) // trainer.block
     learner, totals = programs.train(programs.init(0), programs.nothing(), 0, 0, blocks)
     # Ten classes: guessing gives 0.1.
-    assert totals.correct[0] / (blocks * trainer.settings.block) > 0.25
+    assert totals.correct[0] / (blocks * trainer.block) > 0.25
     leaves = jax.tree.leaves(learner.params)
     assert all(np.isfinite(leaf[0]).all() for leaf in leaves)
     for i, name in enumerate(sweeps[0], start=1):
@@ -174,17 +175,17 @@ def test_every_method_learns_and_every_sweep_has_an_effect(method):
 
 def test_a_swept_momentum_is_that_of_the_settings():
     own = {"momentum": 0.5, "max_grad_norm": 2.0}
-    settings = toy_settings("permuted-mnist", "bp", seeds=1, batch_size=6)
-    _, swept = toy_programs(settings, ({"momentum": 0.0, "max_grad_norm": 0.5}, own))
-    _, alone = toy_programs(toy_settings("permuted-mnist", "bp", seeds=1, batch_size=6, **own))
+    config = toy_config("permuted-mnist", "bp", seeds=1, batch_size=6)
+    _, swept = toy_replicas(config, ({"momentum": 0.0, "max_grad_norm": 0.5}, own))
+    _, alone = toy_replicas(toy_config("permuted-mnist", "bp", seeds=1, batch_size=6, **own))
     learner, single = (programs.train(programs.init(0), programs.nothing(), 0, 0, 1)[0] for programs in (swept, alone))
     for ours, theirs in zip(jax.tree.leaves(learner.params), jax.tree.leaves(single.params), strict=True):
         np.testing.assert_allclose(ours[1], theirs[0], rtol=1e-3, atol=1e-5)
 
 
 def test_annealing_ends_with_steps_of_no_size():
-    settings = toy_settings("permuted-mnist", "bp", anneal=True, seeds=1)
-    trainer, programs = toy_programs(settings)
+    config = toy_config("permuted-mnist", "bp", anneal=True, seeds=1)
+    trainer, programs = toy_replicas(config)
     steps = trainer.steps_in(0)
     learner = programs.init(0)
 

@@ -1,19 +1,22 @@
 """Runs: what they write, and that they end with the same numbers however often they are stopped."""
 
+import itertools
 import json
 import os
 import signal
 from functools import partial
 
+import jax
 import numpy as np
 import pytest
 from rich.console import Console
-from toy import toy_images, toy_settings
+from toy import toy_config, toy_images, toy_replicas
 
-from plastax_benchmarks.runs import RunError, RunStopped, read_stream
+from plastax_benchmarks.runs import RunError, RunStopped, open_run, read_checkpoint, read_stream
 from plastax_benchmarks.training import loop as run_module
 from plastax_benchmarks.training.loop import run
-from plastax_benchmarks.training.replicas import Programs
+from plastax_benchmarks.training.replicas import Replicas
+from plastax_benchmarks.training.stored import earlier_form
 
 
 QUIET = Console(quiet=True)
@@ -30,11 +33,11 @@ def data_dir(tmp_path_factory):
 
 
 def digits(data_dir, out, method="bp", **others):
-    return toy_settings("permuted-mnist", method, dataset="mnist", data_dir=data_dir, out=out, **others)
+    return toy_config("permuted-mnist", method, dataset="mnist", data_dir=data_dir, out=out, **others)
 
 
 def bits(out, method="bp", **others):
-    return toy_settings("slowly-changing-regression", method, out=out, **others)
+    return toy_config("slowly-changing-regression", method, out=out, **others)
 
 
 def metrics(folder):
@@ -84,11 +87,11 @@ def test_a_run_that_was_stopped_ends_with_the_same_metrics(tmp_path, monkeypatch
     def crash():
         raise ZeroDivisionError
 
-    evaluate, save, append = Programs.evaluate, run_module.RunFolder.save, run_module.RunFolder.append
+    evaluate, save, append = Replicas.evaluate, run_module.RunFolder.save, run_module.RunFolder.append
     with monkeypatch.context() as patch:
         if moment in ("interrupt", "terminate"):
             action = interrupt if moment == "interrupt" else lambda: os.kill(os.getpid(), signal.SIGTERM)
-            patch.setattr(Programs, "evaluate", lambda *args: (stop_at(4, action), evaluate(*args))[1])
+            patch.setattr(Replicas, "evaluate", lambda *args: (stop_at(4, action), evaluate(*args))[1])
         elif moment == "while writing":
             # Each task appends twice: this is between the timing and the metrics of the third.
             action = partial(signal.raise_signal, signal.SIGTERM)
@@ -109,7 +112,7 @@ def test_a_run_that_was_stopped_in_its_first_task_leaves_room_for_other_settings
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Programs, "evaluate", interrupt)
+        patch.setattr(Replicas, "evaluate", interrupt)
         for _ in range(2):  # The second time in the folder that the first has left.
             with pytest.raises(KeyboardInterrupt):
                 run(bits(tmp_path / "run", num_tasks=1), console=QUIET)
@@ -129,7 +132,7 @@ def test_a_run_that_diverges_says_where_and_keeps_what_it_has(tmp_path, monkeypa
     with pytest.raises(RunStopped, match=r"in task 1, seed 0 .* diverged"):
         run(bits(tmp_path / "diverged", learning_rate=1e20), console=QUIET)
     assert not (tmp_path / "diverged" / "metrics.jsonl").exists()
-    evaluate, calls = Programs.evaluate, []
+    evaluate, calls = Replicas.evaluate, []
 
     def broken(*args):
         calls.append(1)
@@ -138,7 +141,7 @@ def test_a_run_that_diverges_says_where_and_keeps_what_it_has(tmp_path, monkeypa
 
     alone = {"checkpoint_every": 10, "seeds": 1}
     with monkeypatch.context() as patch:
-        patch.setattr(Programs, "evaluate", broken)
+        patch.setattr(Replicas, "evaluate", broken)
         with pytest.raises(RunStopped, match=r"test_loss is nan in task 3, seed 0 .* 2 tasks before it are intact"):
             run(bits(tmp_path / "late", **alone), console=QUIET)
     assert len(read_stream(tmp_path / "late" / "metrics.jsonl")) == 2
@@ -168,9 +171,39 @@ def test_a_sweep_is_many_runs_in_one(tmp_path):
     )
     for row, other in zip([row for row in rows if row["weight_decay"] == 0.1], alone, strict=True):
         np.testing.assert_allclose(row["loss"], other["loss"], rtol=1e-4)
-    for wrong, words in (({"width": (3.0,)}, "width cannot be swept"), ({"weight_decay": ()}, "has no values")):
+    for wrong, words in (({"epochs": (3,)}, "epochs cannot be swept"), ({"weight_decay": ()}, "has no values")):
         with pytest.raises(ValueError, match=words):
             run(bits(tmp_path / "wrong", "l2"), sweep=wrong, console=QUIET)
+
+
+def test_whole_numbers_and_choices_are_swept_in_programs_of_their_own(tmp_path, monkeypatch):
+    """Networks of different sizes cannot share one: each member still is what it would be alone."""
+    sweep = {"width": (3, 4), "weight_decay": (0.0, 0.1), "activation": ("relu", "tanh")}
+    config = bits(tmp_path / "sweep", "l2", num_tasks=3, seeds=1, epsilon_rank_every=1, epsilon_rank_rows=5)
+    whole = run(config, sweep=sweep, console=QUIET)
+    rows = read_stream(whole / "metrics.jsonl")
+    names = [(row["width"], row["weight_decay"], row["activation"]) for row in rows[:8]]
+    assert names == list(itertools.product(*sweep.values()))
+    lines = read_stream(whole / "diagnostics.jsonl")
+    assert [(line["width"], line["weight_decay"], line["activation"]) for line in lines[:8]] == names
+    own = {"width": 4, "weight_decay": 0.1, "activation": "tanh"}
+    alone = read_stream(run(bits(tmp_path / "alone", "l2", seeds=1, **own), console=QUIET) / "metrics.jsonl")
+    for row, other in zip(rows[7::8], alone, strict=True):
+        np.testing.assert_allclose(row["loss"], other["loss"], rtol=1e-4)
+    # Stopped after its second task, it resumes all of them.
+    with monkeypatch.context() as patch:
+        append, calls = run_module.RunFolder.append, []
+
+        def interrupt(*args):
+            append(*args)
+            calls.append(args[1])
+            if calls.count("metrics") == 2:
+                raise KeyboardInterrupt
+
+        patch.setattr(run_module.RunFolder, "append", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            run(config.replace(out=tmp_path / "part"), sweep=sweep, console=QUIET)
+    assert metrics(run(config.replace(out=tmp_path / "part"), sweep=sweep, console=QUIET)) == metrics(whole)
 
 
 def test_curvature_is_looked_at_when_asked_for(tmp_path, data_dir):
@@ -186,3 +219,24 @@ def test_curvature_is_looked_at_when_asked_for(tmp_path, data_dir):
     assert (two / "diagnostics.jsonl").read_bytes() == (one / "diagnostics.jsonl").read_bytes()
     for report in (one / "reports").iterdir():
         assert (two / "reports" / report.name).read_bytes() == report.read_bytes()
+
+
+@pytest.mark.parametrize("method", ["bp", "l2_er", "cbp_l2", "snp_l2", "spectral"])
+def test_a_run_of_an_earlier_version_is_resumed(tmp_path, method):
+    """Its checkpoints had other names and places for the states of transformations."""
+    whole = run(bits(tmp_path / "whole", method), console=QUIET)
+    config, old = bits(tmp_path / "half", method, num_tasks=2), tmp_path / "old"
+    half = run(config, console=QUIET)
+    target = jax.eval_shape(lambda: toy_replicas(config)[1].init(0))
+    step, learner = read_checkpoint(half, target)
+    earlier = earlier_form(config, learner)
+    if method != "bp":
+        states = jax.tree_util.tree_flatten_with_path(earlier.opt_state)[0]
+        assert not any("inner_state" in jax.tree_util.keystr(path) for path, _ in states)
+        assert len(earlier.opt_state) > len(learner.opt_state)
+    stored = config.as_json() | {"standardise": True, "channels": [32, 64, 128], "shrink": None}
+    with open_run(old, stored) as folder:
+        for stream in ("metrics", "timing"):
+            folder.append(stream, read_stream(half / f"{stream}.jsonl"))
+        folder.save(step, earlier)
+    assert metrics(run(bits(old, method), console=QUIET)) == metrics(whole)

@@ -1,13 +1,15 @@
 """Small problems for tests: a few images of 6 x 6 pixels whose class can be seen, and settings to match."""
 
-import importlib
-
 import numpy as np
 
-from plastax_benchmarks.config import settings_for
+from plastax_benchmarks._settings import fields_of
+from plastax_benchmarks.config import configure
 from plastax_benchmarks.data import Images
-from plastax_benchmarks.problems.catalog import PROBLEMS
-from plastax_benchmarks.training.replicas import Member, Programs
+from plastax_benchmarks.methods import METHODS
+from plastax_benchmarks.problems.catalog import ImageSettings
+from plastax_benchmarks.problems.load import make_problem
+from plastax_benchmarks.training.members import Member
+from plastax_benchmarks.training.replicas import Replicas
 from plastax_benchmarks.training.task import Trainer
 
 
@@ -26,44 +28,47 @@ def toy_images(classes=10, train=12, test=5, channels=None, size=6, seed=0):
 
 
 SMALL = {"seeds": 2, "num_tasks": 3, "width": 8, "depth": 2, "eval_size": 40}
-COLOUR = {"network": "convnet", "channels": (4,), "kernel_sizes": (3,), "dense": (8, 8), "batch_size": 6, "epochs": 2}
+COLOR = {"channels": (4,), "kernel_sizes": (3,), "dense": (8, 8), "batch_size": 6, "epochs": 2}
 
 
-def toy_settings(problem, method="bp", **others):
-    """The laptop's settings, made small."""
-    small = {**SMALL, "er_interval": 7} if method in ("er", "l2_er") else dict(SMALL)
+def toy_config(problem, method="bp", **others):
+    """The laptop's configuration, made small."""
+    small = {**SMALL, "er_interval": 7} if "er_interval" in fields_of(METHODS[method]) else dict(SMALL)
     if problem in ("continual-imagenet", "incremental-cifar"):
-        small |= COLOUR
+        del small["width"], small["depth"]
+        small |= COLOR
     if problem == "incremental-cifar":
         small |= {"classes_per_task": 3}
     if problem == "slowly-changing-regression":
         small |= {"train_size": 50, "test_size": 20}
     if problem == "random-label-mnist":
         small |= {"train_size": 100, "epochs": 2}
-    return settings_for(problem, "laptop", method, **{**small, **others})
+    if problem == "linearized-mnist" or others.get("network") == "gated-linear":
+        del small["depth"]
+    return configure(problem, "laptop", method, **{**small, **others})
 
 
-def toy_problem(settings):
+def toy_problem(config):
     """The problem and its data."""
-    module = importlib.import_module(f"plastax_benchmarks.problems.{PROBLEMS[settings.problem].module}")
-    colour = settings.problem in ("continual-imagenet", "incremental-cifar")
-    images = None if settings.dataset == "none" else toy_images(channels=3 if colour else None)
-    return module.make(settings, images)
+    color = config.problem.name in ("continual-imagenet", "incremental-cifar")
+    images = toy_images(channels=3 if color else None) if isinstance(config.problem, ImageSettings) else None
+    return make_problem(config.problem, images)
 
 
-def toy_programs(settings, strengths=({},)):
+def toy_replicas(config, values=({},)):
     """The trainer and the compiled programs of a toy run."""
-    problem, data = toy_problem(settings)
-    trainer = Trainer(problem, settings)
-    seeds = range(settings.seed, settings.seed + settings.seeds)
-    return trainer, Programs(trainer, data, [Member(seed, own) for own in strengths for seed in seeds])
+    problem, data = toy_problem(config)
+    trainer = Trainer(problem, config)
+    seeds = range(config.seed, config.seed + config.seeds)
+    return trainer, Replicas(trainer, data, [Member(seed, own) for own in values for seed in seeds])
 
 
-def train_task(programs, learner, number):
+def train_task(replicas, learner, index):
     """All steps of a task, as the runner takes them."""
-    trainer = programs.trainer
-    steps, size = trainer.steps_in(number), trainer.settings.block
-    learner, totals = programs.train(learner, programs.nothing(), number, 0, steps // size)
+    trainer = replicas.trainer
+    steps, size = trainer.steps_in(index), trainer.block
+    learner = replicas.begin_task(learner)
+    learner, totals = replicas.train(learner, replicas.nothing(), index, 0, steps // size)
     if steps % size:
-        learner, totals = programs.train_rest(learner, totals, number, steps - steps % size, steps)
+        learner, totals = replicas.train_rest(learner, totals, index, steps - steps % size, steps)
     return learner, totals

@@ -1,4 +1,4 @@
-"""Mistakes of the user: a sentence is enough for these, while all other errors keep their traceback."""
+"""Mistakes of the user are reported in one sentence. All other errors keep their traceback."""
 
 import contextlib
 import difflib
@@ -6,14 +6,14 @@ from collections.abc import Iterable, Iterator
 
 
 class UsageError(ValueError):
-    """Something was asked for that cannot be done; the message names the way out."""
+    """A request that cannot be fulfilled. The message names a way out."""
 
 
 @contextlib.contextmanager
 def usage_errors() -> Iterator[None]:
-    """Within the block, which only checks what was asked for, a `ValueError` or a missing file is a `UsageError`.
+    """Within the block, which only checks the user's request, a `ValueError` or a missing file becomes a `UsageError`.
 
-    Not for training: an error in there is one of the program, and needs its traceback.
+    Not for training: an error there is a bug and needs its traceback.
     """
     try:
         yield
@@ -24,7 +24,7 @@ def usage_errors() -> Iterator[None]:
 
 
 def check_name(kind: str, name: str, known: Iterable[str]) -> None:
-    """Refuses a name that does not exist, with the one that was probably meant."""
+    """Rejects a name that does not exist, and suggests the one that was probably meant."""
     known = list(known)
     if name not in known:
         raise UsageError(f"there is no {kind} {name!r}: {did_you_mean(name, known)}choose one of {', '.join(known)}")

@@ -1,1 +1,1 @@
-"""Programs that compare two ways of doing a thing in one run, and print ratios."""
+"""Programs that compare two implementations in one run, and print ratios."""

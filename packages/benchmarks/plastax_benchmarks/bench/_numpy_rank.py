@@ -1,4 +1,4 @@
-"""Effective rank in float64 numpy: the yardstick."""
+"""Effective rank in float64 numpy, as a reference."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""What `bench kernels` measures: operations at the shapes of the four benchmarks, each along several paths."""
+"""The cases of `bench kernels`: operations at the shapes of the four benchmarks, each with several implementations."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import plastax_kernels as kernels
 
 
-# The windows of features from which the benchmarks take effective ranks: [samples, width].
+# The windows of features whose effective rank the benchmarks compute: [samples, width].
 WINDOWS = {"mnist": (100, 1000), "imagenet": (1200, 128), "cifar": (500, 512), "ant": (2048, 256)}
-# A small window beside them: the size that the Jacobi kernel is for.
+# A small window, of the size that the Jacobi kernel is made for.
 WINDOWS |= {"small": (64, 1000)}
 # Dense networks of the benchmarks (the dense part, where there are convolutions before it).
 NETWORKS = {"mnist": (784, 1000, 1000, 1000, 10), "imagenet": (2048, 128, 128, 2), "ant": (27, 256, 8)}
@@ -27,11 +27,11 @@ class Case:
 
     **Arguments:**
 
-    - `operation`, `shape`: what it is, in words.
+    - `operation`, `shape`: a short description.
     - `paths`: jitted functions of `operands` that all compute the same thing, by name; the first is the XLA path.
     - `operands`: the arrays.
-    - `flops`: nominal operations; the same for all paths, so that a path which does less shows up as faster.
-    - `transferred`: bytes that have to be read and written at least once.
+    - `flops`: nominal operations, the same for all paths. A path that does less work shows up as faster.
+    - `transferred`: the number of bytes that have to be read or written at least once.
     """
 
     operation: str

@@ -1,7 +1,7 @@
-"""Whether error bars hold what they promise: `plastax bench coverage`.
+"""Whether error bars cover the truth: `plastax bench coverage`.
 
 On a network of about 500 parameters whose eigenvalues are computed exactly, epsilon-ranks are estimated with a single
-probe, over many keys, orders and thresholds. A bracket should hold the truth in at least 95 % of all cases.
+probe, over many keys, orders and thresholds. A bracket should contain the truth in at least 95 % of all cases.
 """
 
 import jax
@@ -44,7 +44,7 @@ def network(params, inputs):
 
 
 def coverage(operator, truth, *, orders, shares, keys):
-    """A row for each order and threshold: truth, share of brackets that hold it, their mean width, and so on."""
+    """A row for each order and threshold: the truth, the fraction of brackets that contain it, their mean width, ..."""
     largest = max(abs(node) for node in truth.extremes[:2])
     found, tell = {}, Tell()
     for order in orders:
@@ -83,14 +83,14 @@ def main(arguments: list[str] | None = None) -> None:
     params, data = trained_network(jax.random.key(0))
     operator = diagnostics.hessian(diagnostics.task_loss(network, "cross_entropy"), params, data)
     truth = diagnostics.exact_spectrum(operator)
-    print(f"{operator.in_size()} parameters, one probe, {options.keys} keys; eps in shares of the largest eigenvalue")
+    print(f"{operator.in_size()} parameters, one probe, {options.keys} keys; eps relative to the largest eigenvalue")
     head = ("order", "eps", "truth", "mean value", "mean width", "covered", "by 2 SE alone", "resolved")
     print(("{:>7}{:>9}{:>8}" + "{:>14}" * 5).format(*head))
     rows = coverage(operator, truth, orders=options.orders, shares=options.shares, keys=options.keys)
     for row in rows:
         print("{:7}{:9.0e}{:8.0f}{:14.1f}{:14.1f}{:14.2f}{:14.2f}{:14.2f}".format(*row))
     covered, alone = (np.mean([row[column] for row in rows]) for column in (5, 6))
-    print(f"in all: {covered:.3f} covered, {alone:.3f} by 2 SE alone")
+    print(f"overall: {covered:.3f} covered, {alone:.3f} by 2 SE alone")
 
 
 if __name__ == "__main__":

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import plastax
+from plastax_kernels import set_lapack_threads
 
-from .._threads import single_threaded_lapack
 from ._numpy_rank import numpy_effective_rank
 from .parser import bench_parser
 from .timing import interleaved, medians, ratio
@@ -29,18 +29,18 @@ SHAPES = (
 
 
 def svd_effective_rank(features):
-    """The definition, as autodiff would have it: NaN for dead or duplicate features, wrong for nearly equal ones."""
+    """The definition, for autodiff: NaN for dead or duplicate features, and wrong for nearly equal ones."""
     singular = jnp.linalg.svd(features, compute_uv=False)
     share = singular / jnp.sum(singular)
     return jnp.exp(-jnp.sum(share * jnp.log(share)))
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Prints a table: shape, milliseconds of either, ratio, and the errors of plastax against float64 numpy."""
+    """Prints a table: shape, milliseconds of both, ratio, and the errors of plastax relative to float64 numpy."""
     parser = bench_parser("effective-rank", __doc__)
     parser.add_argument("--rounds", type=int, default=15, help="rounds to take medians over")
     rounds = parser.parse_args(arguments).rounds
-    single_threaded_lapack()
+    set_lapack_threads(1)
     ours = jax.jit(jax.value_and_grad(plastax.effective_rank))
     theirs = jax.jit(jax.value_and_grad(svd_effective_rank))
     print(

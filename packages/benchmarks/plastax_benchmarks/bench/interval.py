@@ -1,4 +1,4 @@
-"""What an effective-rank step every 100 training steps costs, for four seeds at once.
+"""The cost of an effective-rank step every 100 training steps, for four seeds at once.
 
 Run with `plastax bench interval`. A network of 3 x 100 hidden units is trained with batch size 1
 under `vmap`, in five ways: without effective rank; one effective-rank step alone; with the transformation in the
@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import optax
 
 import plastax
+from plastax_kernels import set_lapack_threads
 
-from .._threads import single_threaded_lapack
 from .parser import bench_parser
 from .timing import interleaved, medians
 
@@ -24,9 +24,9 @@ LEARNING_RATE, ER_RATE, WEIGHT_DECAY = 1e-2, 1e-3, 1e-3
 
 def init(key):
     """Parameters of a dense ReLU network, as a plain list."""
-    initialise = jax.nn.initializers.he_uniform()
+    draw = jax.nn.initializers.he_uniform()
     keys = jax.random.split(key, len(SIZES) - 1)
-    return [(initialise(k, (i, o)), jnp.zeros(o)) for k, i, o in zip(keys, SIZES[:-1], SIZES[1:], strict=True)]
+    return [(draw(k, (i, o)), jnp.zeros(o)) for k, i, o in zip(keys, SIZES[:-1], SIZES[1:], strict=True)]
 
 
 def features(params, inputs):
@@ -84,7 +84,7 @@ def train_in_blocks(optimizer, params, state, batches):
 
 
 def plain_cond_step():
-    """What a plain `lax.cond` in the optimizer would be: a select under `vmap`, which pays at every step."""
+    """A plain `lax.cond` in the optimizer. Under `vmap` it is a select, which computes the branch at every step."""
     example = jnp.zeros((1, SIZES[0]))
 
     def init(params):
@@ -105,11 +105,11 @@ def plain_cond_step():
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Prints the seconds of each way and what they say about the cost of the branch."""
+    """Prints the time of each program, and its ratio to the ideal cost."""
     parser = bench_parser("interval", __doc__)
     parser.add_argument("--rounds", type=int, default=15, help="rounds to take medians over")
     rounds = parser.parse_args(arguments).rounds
-    single_threaded_lapack()
+    set_lapack_threads(1)
     base = optax.chain(optax.add_decayed_weights(WEIGHT_DECAY), optax.sgd(LEARNING_RATE))
     example = jax.ShapeDtypeStruct((1, SIZES[0]), jnp.float32)
     step = plastax.effective_rank_step(features, ER_RATE, interval=INTERVAL, window=INTERVAL, inputs_like=example)
@@ -122,7 +122,7 @@ def main(arguments: list[str] | None = None) -> None:
 
     def program(train, optimizer, steps=STEPS):
         compiled, batches = jax.jit(jax.vmap(partial(train, optimizer))), batches_of(steps)
-        # As between two calls of a training program: each seed has a count of its own.
+        # As between two calls of a training program: each seed has its own count.
         state = jax.vmap(optimizer.init)(params)
         return lambda: compiled(params, state, batches)
 
@@ -139,11 +139,11 @@ def main(arguments: list[str] | None = None) -> None:
     slow = medians(interleaved({"select": program(train, optax.chain(base, plain_cond_step()), few)}, rounds=1))
     typical["plain lax.cond (scaled up)"] = slow["select"] * STEPS / few
 
-    due = typical["training without it"] + STEPS / INTERVAL * typical["one effective-rank step"]
+    ideal = typical["training without it"] + STEPS / INTERVAL * typical["one effective-rank step"]
     print(f"{STEPS} steps, {SEEDS} seeds, an effective-rank step every {INTERVAL}; medians of {rounds} rounds")
     for name, seconds in typical.items():
-        print(f"  {name:28} {1e3 * seconds:9.1f} ms   {seconds / due:6.2f} of what is due")
-    print(f"  due = training without it + {STEPS // INTERVAL} effective-rank steps = {1e3 * due:.1f} ms")
+        print(f"  {name:28} {1e3 * seconds:9.1f} ms   {seconds / ideal:6.2f}x ideal")
+    print(f"  ideal = training without it + {STEPS // INTERVAL} effective-rank steps = {1e3 * ideal:.1f} ms")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""`plastax bench kernels`: the Triton path, the XLA path and the obvious alternatives, side by side in one run."""
+"""`plastax bench kernels`: compares the Triton path, the XLA path and the obvious alternatives in one run."""
 
 import argparse
 import json
@@ -19,7 +19,7 @@ def main(arguments: list[str] | None = None) -> None:
     unknown = sorted(set(options.operations) - set(OPERATIONS))
     if unknown:
         raise SystemExit(f"unknown operations {', '.join(unknown)}: choose from {', '.join(OPERATIONS)}")
-    import jax  # Here, so that --help answers at once.
+    import jax  # Here, so that --help is fast.
 
     device = jax.devices()[0]
     triton = device.platform == "gpu" and _triton_works()
@@ -28,7 +28,7 @@ def main(arguments: list[str] | None = None) -> None:
     if peak is None:
         notes.append(
             f"No peaks are known for {device.device_kind!r}: "
-            "give --peak-gflops and --peak-gigabytes for shares of the roofline."
+            "give --peak-gflops and --peak-gigabytes for the roofline column."
         )
     from plastax_kernels import set_lapack_threads
 
@@ -60,12 +60,12 @@ def run(
 
     **Arguments:**
 
-    - `operations`: which ones, of `OPERATIONS`.
+    - `operations`: names from `OPERATIONS`.
     - `triton`: whether to measure the Triton path.
-    - `peak`: of the device, for the roofline, or `None`.
-    - `probes`: how many vectors the dense layers and Hessian-vector products take at once.
-    - `seconds`: about how long to measure each case; three rounds at least.
-    - `repeats`: the most rounds for a case.
+    - `peak`: the peak of the device, for the roofline, or `None`.
+    - `probes`: the number of vectors at once in dense layers and Hessian-vector products.
+    - `seconds`: about how long to measure each case; at least three rounds.
+    - `repeats`: the maximum number of rounds for a case.
     """
     from .cases import cases
     from .timing import Tell
@@ -96,7 +96,7 @@ def run(
 
 
 def measure(paths: dict[str, Any], operands: tuple[Any, ...], seconds: float, repeats: int):
-    """Results and times of each path, the paths taking turns so that a busy moment hits them all."""
+    """Results and times of each path. The paths take turns, so that other work of the machine affects all of them."""
     import jax
 
     results = {name: jax.block_until_ready(function(*operands)) for name, function in paths.items()}
@@ -126,7 +126,7 @@ def difference(result: Any, expected: Any) -> float:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """The rows for people."""
+    """Prints the rows as a table."""
     head = f"{'operation':20} {'shape':42} {'path':14} {'ms':>9} {'quartiles':>19} {'GFLOP/s':>9} {'GB/s':>7} "
     lines = [f"{head}{'roofline':>8} {'x XLA':>6} {'differs':>8}"]
     for row in rows:
@@ -148,18 +148,22 @@ def _triton_works() -> bool:
 
 def _why_not(platform: str) -> str:
     if platform != "gpu":
-        return "No GPU here: measuring the XLA path alone. Nothing below says anything about GPUs."
-    return "The Triton path needs an NVIDIA GPU and `pip install 'plastax[gpu]'`: measuring the XLA path alone."
+        return "No GPU found: measuring only the XLA path. These times do not apply to GPUs."
+    return "The Triton path needs an NVIDIA GPU and `pip install 'plastax[gpu]'`: measuring only the XLA path."
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="plastax bench kernels", description=__doc__)
-    parser.add_argument("operations", nargs="*", default=list(OPERATIONS), help=f"of {', '.join(OPERATIONS)}")
+    parser.add_argument(
+        "operations", nargs="*", default=list(OPERATIONS), help=f"any of {', '.join(OPERATIONS)}; all by default"
+    )
     parser.add_argument("--probes", type=int, default=4, help="vectors at once in dense layers and HVPs (default 4)")
     parser.add_argument("--seconds", type=float, default=2.0, help="time to measure each case (default 2)")
-    parser.add_argument("--repeats", type=int, default=50, help="most rounds of each case (default 50)")
-    parser.add_argument("--peak-gflops", type=float, help="the device's peak in float32, if the table lacks it")
-    parser.add_argument("--peak-gigabytes", type=float, help="its memory bandwidth in GB/s, if the table lacks it")
+    parser.add_argument("--repeats", type=int, default=50, help="maximum number of rounds of each case (default 50)")
+    parser.add_argument("--peak-gflops", type=float, help="the device's peak in float32, if plastax does not know it")
+    parser.add_argument(
+        "--peak-gigabytes", type=float, help="its memory bandwidth in GB/s, if plastax does not know it"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     return parser
 

@@ -1,7 +1,7 @@
-"""How fast Lanczos is: `plastax bench lanczos`.
+"""The speed of Lanczos: `plastax bench lanczos`.
 
-Order 90 on the Hessian of a 784-100-100-10 network over 2000 samples, against matfree with full reorthogonalisation and
-against loops of single operations around a jitted Hessian-vector product. All in one process, interleaved.
+Order 90 on the Hessian of a 784-100-100-10 network over 2000 samples, against matfree with full reorthogonalization and
+against eager loops around a jitted Hessian-vector product. All run in one process, interleaved.
 """
 
 import jax
@@ -43,12 +43,12 @@ def loss(params, data):
 
 
 def hvp(params, data, vector):
-    """Forward over reverse, as everybody writes it."""
+    """The usual forward-over-reverse product."""
     return jax.jvp(lambda params: jax.grad(loss)(params, data), (params,), (vector,))[1]
 
 
 def matfree_lanczos(params, data, order):
-    """Lanczos of matfree, compiled once, with everything as arguments."""
+    """Lanczos of matfree, compiled once, with all data as arguments."""
     try:
         import matfree.decomp
     except ImportError as error:
@@ -68,10 +68,10 @@ def matfree_lanczos(params, data, order):
 
 
 def eager_lanczos(params, data, order, *, one_by_one):
-    """A loop of single operations around a jitted product, with one full Gram-Schmidt pass.
+    """An eager loop around a jitted product, with one full Gram-Schmidt pass.
 
-    `one_by_one` takes earlier vectors off one after the other, as in the code that the paper was made with; otherwise
-    two matrix products do.
+    `one_by_one` subtracts earlier vectors one after the other, as in the paper's released code; otherwise two matrix
+    products do.
     """
     _, unravel = ravel_pytree(params)
     product = jax.jit(lambda params, data, flat: ravel_pytree(hvp(params, data, unravel(flat)))[0])
@@ -97,7 +97,7 @@ def eager_lanczos(params, data, order, *, one_by_one):
 
 
 def repeated_products(times):
-    """Programs that make some products in a row at one point, as Lanczos does, each fed with the last one's result."""
+    """Programs that compute several products in a row, as Lanczos does. Each gets the result of the last one."""
 
     def chain(product, vector):
         def body(_, vector):
@@ -109,7 +109,7 @@ def repeated_products(times):
     def plain(params, data, vector):
         return chain(lambda vector: hvp(params, data, vector), vector)
 
-    def linearised(params, data, vector):
+    def linearized(params, data, vector):
         _, product = jax.linearize(lambda params: jax.grad(loss)(params, data), params)
         return chain(product, vector)
 
@@ -120,7 +120,7 @@ def repeated_products(times):
         del vector
         return chain(lambda params: jax.grad(loss)(params, data), params)
 
-    return {name.__name__: jax.jit(name) for name in (plain, linearised, kernel, gradients)}
+    return {name.__name__: jax.jit(name) for name in (plain, linearized, kernel, gradients)}
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -153,7 +153,7 @@ def main(arguments: list[str] | None = None) -> None:
             **{name: lambda run=run: run(start) for name, run in eager.items()},
             "gradients": lambda: products["gradients"](params, data, vector),
             "plain": lambda: products["plain"](params, data, vector),
-            "linearised": lambda: products["linearised"](params, data, vector),
+            "linearized": lambda: products["linearized"](params, data, vector),
             "mlp_hvp": lambda: products["kernel"](params, data, one),
             "mlp_hvp x 4": lambda: products["kernel"](params, data, four),
         },
@@ -166,7 +166,7 @@ def main(arguments: list[str] | None = None) -> None:
     steps = ratio(seconds, "plastax", "gradients") * options.products / order
     print(f"one Lanczos step costs {steps:.2f} gradients")
     print(f"\n{'one product':26}{'ms':>12}{'gradients':>12}")
-    for name, per in (("gradients", 1), ("plain", 1), ("linearised", 1), ("mlp_hvp", 1), ("mlp_hvp x 4", 4)):
+    for name, per in (("gradients", 1), ("plain", 1), ("linearized", 1), ("mlp_hvp", 1), ("mlp_hvp x 4", 4)):
         milliseconds = 1e3 * np.median(seconds[name]) / options.products / per
         print(f"{name:26}{milliseconds:12.1f}{ratio(seconds, name, 'gradients') / per:12.2f}")
 

@@ -1,8 +1,8 @@
 """Training steps per second of every method, on permuted MNIST with the paper's network (3 x 1000 units, batch 1).
 
-Run with `plastax bench methods`. The methods run as in `plastax run`, with one seed. In the same rounds run the plain
-scans to compare with: SGD steps and nothing else, and SGD steps with an effective-rank step every 100 of them, by
-autodiff through `jnp.linalg.svd`. Digits are those that need no download: what a step costs does not depend on them.
+Run with `plastax bench methods`. The methods run as in `plastax run`, with one seed. The same rounds time two
+plain scans for comparison: SGD steps only, and SGD steps with an effective-rank step every 100 steps, by autodiff
+through `jnp.linalg.svd`. The data are the digits that need no download: the cost of a step does not depend on them.
 """
 
 import os
@@ -13,12 +13,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from plastax_kernels import set_lapack_threads
+
 from .._errors import UsageError, check_name
-from .._threads import single_threaded_lapack
-from ..config import Settings, settings_for
-from ..methods.catalog import METHODS
+from ..config import RunConfig, configure
+from ..methods import METHODS
+from ..problems.catalog import SupervisedProblem
 from ..problems.load import load_problem
-from ..training.replicas import Member, Programs
+from ..training.members import Member
+from ..training.replicas import Replicas
 from ..training.task import Trainer, keys_of
 from .effective_rank import svd_effective_rank
 from .interval import features, loss
@@ -27,17 +30,17 @@ from .timing import interleaved, medians, ratio
 
 
 RELEASED = {"bp": 1114, "l2": 1111, "er": 531, "l2_er": 539, "cbp": 53, "spectral": 31}
-"""Steps per second of the paper's released code, on two cores with nothing else to do."""
+"""Steps per second of the paper's released code, on two idle cores."""
 
 PLAIN, PLAIN_ER = "plain scan", "plain scan, er by svd"
 BLOCK = 100
 
 
-def trained(settings: Settings, problem: Any, data: Any, blocks: int) -> Callable[[], Any]:
-    """A function that trains one seed of a method for some blocks, from where the last call ended."""
-    trainer = Trainer(problem, settings)
-    programs = Programs(trainer, data, [Member(settings.seed, {})])
-    learner, per_task, done = programs.init(0), trainer.steps_in(0) // settings.block, 0
+def trained(config: RunConfig, problem: Any, data: Any, blocks: int) -> Callable[[], Any]:
+    """A function that trains one seed of a method for some blocks, and continues at each call."""
+    trainer = Trainer(problem, config)
+    programs = Replicas(trainer, data, [Member(config.seed, {})])
+    learner, per_task, done = programs.init(0), trainer.steps_in(0) // trainer.block, 0
     if blocks > per_task:
         raise UsageError(f"--steps {blocks * BLOCK} is more than the {per_task * BLOCK} steps of a task")
 
@@ -51,27 +54,26 @@ def trained(settings: Settings, problem: Any, data: Any, blocks: int) -> Callabl
     return train
 
 
-def plain_scans(settings: Settings, problem: Any, data: Any, blocks: int) -> dict[str, Callable[[], Any]]:
-    """The same network and examples in the plainest programs, each from where its last call ended."""
-    keys = keys_of(settings.seed)
+def plain_scans(config: RunConfig, problem: Any, data: Any, blocks: int) -> dict[str, Callable[[], Any]]:
+    """The plain scans, with the same network and examples. Each continues at each call."""
+    keys, values = keys_of(config.seed), config.settings
     examples = problem.examples(
         data, problem.task(data, keys.stream, jnp.asarray(0)), jnp.arange(BLOCK * blocks), held_out=False
     )
     batches = jax.tree.map(lambda leaf: leaf.reshape(blocks, BLOCK, 1, *leaf.shape[1:]), examples)
-    sizes = (problem.input_shape[0], *[settings.width] * settings.depth, problem.outputs)
+    sizes = (problem.input_shape[0], *[values["width"]] * values["depth"], problem.outputs)
     draw, layer_keys = jax.nn.initializers.he_uniform(), jax.random.split(keys.network, len(sizes) - 1)
     start = [
         (draw(key, (fan_in, out)), jnp.zeros(out))
         for key, fan_in, out in zip(layer_keys, sizes[:-1], sizes[1:], strict=True)
     ]
-    er = settings_for(settings.problem, settings.preset, "er")
-    er_rate = er.er_learning_rate or 0.0
+    er_rate = configure(config.problem.name, config.preset, "er").settings["er_learning_rate"]
 
     def descend(params, gradients, rate):
         return jax.tree.map(lambda parameter, slope: parameter - rate * slope, params, gradients)
 
     def step(params, batch):
-        return descend(params, jax.grad(loss)(params, *batch), settings.learning_rate), None
+        return descend(params, jax.grad(loss)(params, *batch), config.optimizer.learning_rate), None
 
     def minus_rank(params, inputs):
         return -jnp.mean(jnp.stack([svd_effective_rank(each) for each in features(params, inputs)]))
@@ -97,13 +99,13 @@ def plain_scans(settings: Settings, problem: Any, data: Any, blocks: int) -> dic
 
 
 def measure(methods: Sequence[str], blocks: int, rounds: int, **others: Any) -> tuple[dict[str, list[float]], set[str]]:
-    """Seconds of all methods and of the plain scans in every round; and those whose parameters are no numbers."""
+    """Seconds of all methods and of the plain scans in every round, and which of them have non-finite parameters."""
     settings = {
-        method: settings_for("permuted-mnist", "paper", method, dataset="digits", seeds=1, **others)
-        for method in methods
+        method: configure("permuted-mnist", "paper", method, dataset="digits", seeds=1, **others) for method in methods
     }
-    first = settings_for("permuted-mnist", "paper", "bp", dataset="digits", seeds=1, **others)
-    problem, data = load_problem(first)
+    first = configure("permuted-mnist", "paper", "bp", dataset="digits", seeds=1, **others)
+    assert isinstance(first.problem, SupervisedProblem)
+    problem, data = load_problem(first.problem)
     programs = plain_scans(first, problem, data, blocks)
     programs |= {method: trained(each, problem, data, blocks) for method, each in settings.items()}
     seconds = interleaved(programs, rounds=rounds)
@@ -128,7 +130,7 @@ def main(arguments: list[str] | None = None) -> None:
         raise UsageError(f"--steps must be a multiple of {BLOCK}, got {options.steps}")
     for method in options.methods:
         check_name("method", method, METHODS)
-    single_threaded_lapack()
+    set_lapack_threads(1)
     before = os.getloadavg()[0]
     seconds, broken = measure(options.methods, options.steps // BLOCK, options.rounds, width=options.width)
     typical = medians(seconds)

@@ -1,7 +1,7 @@
-"""A few steps at the paper's scale: shapes, masks and memory of presets that nobody wants to wait for on a CPU.
+"""A few steps at the paper's scale, to check shapes, masks and memory of presets that take too long on a CPU.
 
-Run with `plastax bench paper-scale`. Images are noise of the right shape, so nothing is to be downloaded; each problem
-is trained for two blocks of steps, up to effective-rank steps, in a process of its own, and evaluated on held-out rows.
+Run with `plastax bench paper-scale`. Images are noise of the right shape, so nothing is downloaded. Each problem is
+trained for two blocks of steps, each with its effective-rank step, in its own process, and evaluated on held-out rows.
 """
 
 import multiprocessing
@@ -10,13 +10,14 @@ import time
 
 import numpy as np
 
-from ..config import settings_for
+from ..config import configure
+from ..problems.catalog import ImageSettings
 from .parser import bench_parser
 
 
 SUPERVISED = ("permuted-mnist", "continual-imagenet", "incremental-cifar", "linearized-mnist")
 IMAGES = {"mnist": ((28, 28), 10, 600), "imagenet32": ((32, 32, 3), 10, 600), "cifar100": ((32, 32, 3), 100, 500)}
-"""Shape, number of classes, and training images of each class; a hundred more are held out."""
+"""Shape, number of classes, and training images per class. A hundred more images per class are held out."""
 
 
 def noise(dataset: str):
@@ -35,20 +36,20 @@ def noise(dataset: str):
 
 def try_problem(problem: str, method: str) -> str:
     """One block of steps and an evaluation: a line of the table."""
-    import importlib
-
     import jax
 
-    from .._threads import single_threaded_lapack
-    from ..problems.catalog import PROBLEMS
-    from ..training.replicas import Member, Programs
+    from plastax_kernels import set_lapack_threads
+
+    from ..problems.load import make_problem
+    from ..training.members import Member
+    from ..training.replicas import Replicas
     from ..training.task import Trainer
 
-    single_threaded_lapack()
-    settings = settings_for(problem, "paper", method, seeds=1)
-    module = importlib.import_module(f"plastax_benchmarks.problems.{PROBLEMS[problem].module}")
-    made, data = module.make(settings, noise(settings.dataset))
-    programs = Programs(Trainer(made, settings), data, [Member(settings.seed, {})])
+    set_lapack_threads(1)
+    config = configure(problem, "paper", method, seeds=1)
+    assert isinstance(config.problem, ImageSettings)
+    made, data = make_problem(config.problem, noise(config.problem.dataset))
+    programs = Replicas(Trainer(made, config), data, [Member(config.seed, {})])
     learner = programs.init(0)
     parameters = sum(leaf.size for leaf in jax.tree.leaves(learner.params))
     begin = time.perf_counter()
@@ -59,7 +60,7 @@ def try_problem(problem: str, method: str) -> str:
     found = jax.tree.map(lambda leaf: float(leaf[0]), (totals, programs.evaluate(learner, 0)))
     if not np.isfinite(jax.tree.leaves(found)).all():
         raise FloatingPointError(f"{problem} with {method}: {found}")
-    steps, peak = settings.block, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    steps, peak = programs.trainer.block, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     return (
         f"{problem:20} {method:8} {parameters:>11,} {steps:>6} {1e3 * (second - first) / steps:>9.1f} ms "
         f"{first - begin:>7.1f} s {peak:>7.2f} GiB {found[0].loss / (2 * steps):>7.3f}"
@@ -83,7 +84,7 @@ def main(arguments: list[str] | None = None) -> None:
         "loss": 7,
     }
     print(" ".join(f"{head:{'<' if width < 0 else '>'}{abs(width)}}" for head, width in heads.items()), flush=True)
-    # A process of its own for each, or the peak would be that of the largest so far.
+    # Each has its own process. Otherwise the peak would be that of the largest so far.
     for problem in given.problems:
         for method in given.methods:
             with multiprocessing.get_context("spawn").Pool(1) as pool:

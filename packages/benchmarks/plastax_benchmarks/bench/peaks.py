@@ -10,7 +10,7 @@ class Peak(NamedTuple):
     gigabytes: float
 
 
-# From the vendors' data sheets, by a part of the name that JAX gives the device. The first match counts.
+# From the vendors' data sheets. Keys are parts of JAX's names of devices. The first match counts.
 PEAKS = {
     "H200": Peak(67_000, 4800),
     "H100 PCIe": Peak(51_000, 2000),
@@ -28,7 +28,7 @@ PEAKS = {
 
 
 def peak_of(device_kind: str, gflops: float | None = None, gigabytes: float | None = None) -> Peak | None:
-    """What was given, completed from the table; `None` if there is nothing to complete it from."""
+    """The given peaks, completed from the table, or `None` if the table lacks the device."""
     known = next((peak for name, peak in PEAKS.items() if name in device_kind), None)
     if gflops is not None and gigabytes is not None:
         return Peak(gflops, gigabytes)
@@ -38,5 +38,5 @@ def peak_of(device_kind: str, gflops: float | None = None, gigabytes: float | No
 
 
 def roofline_share(seconds: float, flops: float | int, transferred: float | int, peak: Peak) -> float:
-    """The time that the peaks allow at best, as a share of the time that it took."""
+    """The shortest time that the peaks allow, as a fraction of the measured time."""
     return max(flops / (peak.gflops * 1e9), transferred / (peak.gigabytes * 1e9)) / seconds

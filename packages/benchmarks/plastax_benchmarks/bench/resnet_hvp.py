@@ -1,7 +1,7 @@
-"""What a Hessian-vector product of ResNet-18 needs: `plastax bench resnet-hvp`.
+"""Memory of a Hessian-vector product of ResNet-18: `plastax bench resnet-hvp`.
 
-Prints the compiler's own figures for temporary memory, for 2000 samples in chunks of 100. With `--run`, Lanczos of
-order 3 on 200 samples is really done.
+Prints the compiler's own figures for temporary memory, for 2000 samples in chunks of 100. `--run` also
+runs Lanczos of order 3 on 200 samples.
 """
 
 import time
@@ -34,7 +34,7 @@ def temporary_bytes(operator):
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Prints memory, and the spectrum if asked to."""
+    """Prints memory, and with `--run` the spectrum."""
     parser = bench_parser("resnet-hvp", __doc__)
     parser.add_argument("--samples", type=int, default=2000)
     parser.add_argument("--chunk", type=int, default=100, help="0 for all samples at once")

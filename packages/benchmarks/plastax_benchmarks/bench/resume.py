@@ -1,9 +1,9 @@
-"""A run that is killed again and again, and the same run undisturbed: do they end with the same files?
+"""Compares a run that is killed again and again with the same run undisturbed: do they end with the same files?
 
-Run with `plastax bench resume`. Small networks are trained on permuted digits. One run goes through; another is killed
-with SIGKILL at random moments (while it starts and compiles, in the middle of tasks, while a checkpoint is written,
+Run with `plastax bench resume`. Small networks are trained on permuted digits. One run is not interrupted. Another is
+killed with SIGKILL at random moments (while it starts and compiles, during tasks, while it writes a checkpoint,
 between its metrics and its checkpoint) and started again with the same command until it is done. Their metrics,
-diagnostics and reports must be equal to the last bit. Each run compiles for itself.
+diagnostics and reports must be equal to the last bit. The runs do not share a cache of compiled programs.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ POLL = 0.001
 
 
 class Kill(NamedTuple):
-    """One kill: where it was aimed at, how long after the start, and how many tasks were in the metrics."""
+    """One kill: the moment it was aimed at, how long after the start, and how many tasks were in the metrics."""
 
     moment: str
     seconds: float
@@ -35,13 +35,13 @@ class Kill(NamedTuple):
 
 
 class Command(NamedTuple):
-    """What to run, but for the folder: a program that takes `--out`, and how many lines of metrics a task has."""
+    """What to run, except for the folder: a program that takes `--out`, and the number of lines of metrics per task."""
 
     words: tuple[str, ...]
     seeds: int
 
     def start(self, folder: Path, log) -> subprocess.Popen:
-        """Starts it, in a process group of its own and with an own cache of compiled programs."""
+        """Starts it, with its own process group and its own cache of compiled programs."""
         return subprocess.Popen(
             [sys.executable, *self.words, "--out", str(folder)],
             env=os.environ | {"JAX_COMPILATION_CACHE_DIR": str(folder.with_name(folder.name + "-programs"))},
@@ -57,7 +57,7 @@ class Command(NamedTuple):
 
 
 def plastax_run(method: str, tasks: int, diagnose_every: int) -> Command:
-    """A run of a second or two, beside what it takes to start."""
+    """A run of a second or two, plus the time to start."""
     words = (
         *("-m", "plastax_benchmarks.cli", "run", "permuted-mnist", "--method", method, "--seeds", "2"),
         *("--num-tasks", str(tasks), "--train-size", "500", "--width", "20", "--eval-size", "200"),
@@ -67,7 +67,7 @@ def plastax_run(method: str, tasks: int, diagnose_every: int) -> Command:
 
 
 def run_through(command: Command, folder: Path, log) -> tuple[float, float]:
-    """Runs without a kill. Returns the seconds to the first lines of metrics, and those of a task after that."""
+    """Runs without a kill. Returns the seconds until the first lines of metrics, and the seconds per later task."""
     begin, first, tasks = time.monotonic(), None, 0
     process = command.start(folder, log)
     with _killed_at_the_end(process):
@@ -83,16 +83,16 @@ def run_through(command: Command, folder: Path, log) -> tuple[float, float]:
 def kill_until_done(
     command: Command, folder: Path, log, *, kills: int, draw: random.Random, startup: float, per_task: float
 ) -> list[Kill]:
-    """Runs, kills and runs again, until all kills are done; then lets the run end."""
+    """Runs, kills and runs again, until all kills are done. Then lets the run finish."""
     done, moments = [], []
     while len(done) < kills:
-        # All kinds of moments in turn, in a random order, so that none is missed.
+        # All kinds of moments, in a random order, so that none is missed.
         moments = moments or draw.sample(MOMENTS, len(MOMENTS))
         moment, begin = moments.pop(), time.monotonic()
         process = command.start(folder, log)
         with _killed_at_the_end(process):
             if not _wait(moment, process, folder, draw, startup, per_task):
-                break  # It was faster: no more kills.
+                break  # The run has finished: no more kills.
             _kill(process)
         done.append(Kill(moment, time.monotonic() - begin, command.tasks_in(folder)))
         print(
@@ -110,8 +110,8 @@ def kill_until_done(
 def _wait(
     moment: str, process: subprocess.Popen, folder: Path, draw: random.Random, startup: float, per_task: float
 ) -> bool:
-    """Waits for a moment to kill at. False if the process has ended before."""
-    # A few more tasks must be saved first, or the run would never come to its end; and no more, or it would too soon.
+    """Waits for a moment to kill at. Returns False if the process ends first."""
+    # A few more tasks must be saved first, or the run would never finish. With too many, it would finish too soon.
     goal = _saved(folder) + draw.randint(1, 3)
     if moment == "start":
         return _wait_for(lambda: _saved(folder) >= goal, process, draw.uniform(0, startup))
@@ -127,7 +127,7 @@ def _wait(
 
 
 def _wait_for(condition: Callable[[], bool], process: subprocess.Popen, seconds: float = float("inf")) -> bool:
-    """Waits for a condition, or for so long. False if the process has ended before."""
+    """Waits for a condition, or until a timeout. Returns False if the process ends first."""
     end = time.monotonic() + seconds
     while not condition() and time.monotonic() < end:
         if process.poll() is not None:
@@ -157,7 +157,7 @@ def _writes_checkpoint(folder: Path) -> bool:
 
 
 def _kill(process: subprocess.Popen) -> None:
-    """Kills the process and its children: it leads a group of its own."""
+    """Kills the process and its children, which are in its process group."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
@@ -183,7 +183,7 @@ def _log(folder: Path) -> Path:
 
 
 def differences(one: Path, other: Path) -> list[str]:
-    """Names of files that two runs should have in common, but have not."""
+    """Names of files that differ between two runs but should not."""
 
     def files(folder: Path) -> dict[str, bytes]:
         found = [folder / "metrics.jsonl", folder / "diagnostics.jsonl", *folder.glob("reports/**/*.json")]
@@ -197,7 +197,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Prints every kill, and whether the files are the same. The exit code is 1 if they are not."""
     parser = bench_parser("resume", __doc__)
     parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--seed", type=int, default=0, help="for the moments")
+    parser.add_argument("--seed", type=int, default=0, help="random seed of the moments")
     parser.add_argument("--tasks", type=int, help="tasks of the run; four for each kill by default")
     parser.add_argument("--method", default="l2_er")
     parser.add_argument("--diagnose-every", type=int, default=10, help="0 for never")
@@ -225,7 +225,7 @@ def main(arguments: list[str] | None = None) -> None:
         verdict = f"not equal: {', '.join(different)}" if different else "equal to the last bit"
         print(f"{len(done)} kills, {tasks} tasks, {lines} lines of metrics: {verdict}")
         if len(done) < options.kills:
-            raise SystemExit(f"the run was done after {len(done)} of {options.kills} kills: give it more --tasks")
+            raise SystemExit(f"the run finished after {len(done)} of {options.kills} kills: give it more --tasks")
         if different:
             raise SystemExit(1)
 

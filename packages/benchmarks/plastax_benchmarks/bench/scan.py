@@ -1,8 +1,8 @@
 """A training step of the convolutional networks inside a scan and outside one, batch 100.
 
 Run with `plastax bench scan`. On CPU, XLA's convolutions are several times slower inside `lax.scan`; patches times a
-matrix are not. The runner trains in a scan, so its steps are compared with the same step compiled by itself and called
-in a Python loop, and both with XLA's convolutions. Images are random: none are needed from the disk.
+matrix are not. The runner trains in a scan. Its steps are compared with the same step compiled separately and called in
+a Python loop, and both with XLA's convolutions. Images are random, so no data is needed.
 """
 
 import os
@@ -17,17 +17,19 @@ import optax
 from plastax.models import ConvNet
 
 from .._errors import UsageError
-from ..config import Settings, settings_for
+from ..config import RunConfig, configure
 from ..data import Images
-from ..problems.continual_imagenet import make
-from ..training.replicas import Member, Programs
+from ..problems.catalog import SupervisedProblem
+from ..problems.load import make_problem
+from ..training.members import Member
+from ..training.replicas import Replicas
 from ..training.task import Trainer
 from .parser import bench_parser
 from .timing import interleaved, ratio
 
 
 RUNNER, LOOP, SLOW = "runner, in its scan", "patches, outside a scan", "xla, in a scan"
-BATCH = 100
+BATCH, BLOCK = 100, 10
 
 
 def random_images(per_class: int) -> Images:
@@ -38,11 +40,12 @@ def random_images(per_class: int) -> Images:
     return Images("imagenet32", "random images", images[0], labels[0], images[1], labels[1])
 
 
-def of_runner(settings: Settings, steps: int) -> Callable[[], Any]:
-    """The runner's own program, for so many steps from where the last call ended."""
-    problem, data = make(settings, random_images(BATCH * steps // 2))
-    programs = Programs(Trainer(problem, settings), data, [Member(0, {})])
-    learner, blocks = programs.init(0), steps // settings.block
+def of_runner(config: RunConfig, steps: int) -> Callable[[], Any]:
+    """The runner's own program for some steps. It continues at each call."""
+    assert isinstance(config.problem, SupervisedProblem)
+    problem, data = make_problem(config.problem, random_images(BATCH * steps // 2))
+    programs = Replicas(Trainer(problem, config), data, [Member(0, {})])
+    learner, blocks = programs.init(0), steps // programs.trainer.block
 
     def train():
         nonlocal learner
@@ -52,19 +55,19 @@ def of_runner(settings: Settings, steps: int) -> Callable[[], Any]:
     return train
 
 
-def of_step(settings: Settings, steps: int, convolution: str, *, scanned: bool) -> Callable[[], Any]:
-    """The same step written out, in a scan or in a Python loop, from where the last call ended."""
+def of_step(config: RunConfig, steps: int, convolution: str, *, scanned: bool) -> Callable[[], Any]:
+    """The same step written out, in a scan or in a Python loop. It continues at each call."""
     network = ConvNet(
         (32, 32, 3),
         2,
-        settings.channels,
-        settings.kernel_sizes,
-        settings.dense,
+        config.settings["channels"],
+        config.settings["kernel_sizes"],
+        config.settings["dense"],
         convolution=convolution,  # pyright: ignore[reportArgumentType]
         key=jax.random.key(0),
     )
     params, static = eqx.partition(network, eqx.is_inexact_array)
-    optimizer = optax.sgd(settings.learning_rate, momentum=settings.momentum)
+    optimizer = optax.sgd(config.optimizer.learning_rate, momentum=config.settings["momentum"])
     inputs = jax.random.normal(jax.random.key(1), (steps, BATCH, 32, 32, 3))
     labels = jax.random.randint(jax.random.key(2), (steps, BATCH), 0, 2)
 
@@ -92,17 +95,17 @@ def of_step(settings: Settings, steps: int, convolution: str, *, scanned: bool) 
     return train
 
 
-def measure(settings: Settings, steps: int, rounds: int) -> dict[str, list[float]]:
+def measure(config: RunConfig, steps: int, rounds: int) -> dict[str, list[float]]:
     """Seconds of a step in every round, by name."""
-    if steps < settings.block or steps % settings.block:
-        raise UsageError(f"--steps must be a multiple of {settings.block}, got {steps}")
+    if steps % BLOCK:
+        raise UsageError(f"--steps must be a multiple of {BLOCK}, got {steps}")
     few = 2  # XLA's convolutions in a scan are too slow for all steps.
     seconds = interleaved(
         {
-            RUNNER: of_runner(settings, steps),
-            LOOP: of_step(settings, steps, "patches", scanned=False),
-            "xla, outside a scan": of_step(settings, steps, "xla", scanned=False),
-            SLOW: of_step(settings, few, "xla", scanned=True),
+            RUNNER: of_runner(config, steps),
+            LOOP: of_step(config, steps, "patches", scanned=False),
+            "xla, outside a scan": of_step(config, steps, "xla", scanned=False),
+            SLOW: of_step(config, few, "xla", scanned=True),
         },
         rounds=rounds,
     )
@@ -115,19 +118,22 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--presets", nargs="+", default=["paper", "laptop"], choices=["paper", "laptop"])
     parser.add_argument("--steps", type=int, default=10, help="steps in a row, a multiple of 10")
     parser.add_argument("--rounds", type=int, default=5, help="rounds to take medians over")
-    parser.add_argument("--channels", type=int, nargs="+", help="of 3 x 3 convolutions, instead of the preset's")
+    parser.add_argument(
+        "--channels", type=int, nargs="+", help="channels of 3 x 3 convolutions, instead of the preset's"
+    )
     options = parser.parse_args(arguments)
     for preset in options.presets:
         own = {}
         if options.channels is not None:
             own = {"channels": tuple(options.channels), "kernel_sizes": (3,) * len(options.channels)}
         sizes = {"batch_size": BATCH, "epochs": 1, "train_size": None, "test_size": None}
-        settings = settings_for("continual-imagenet", preset, "bp", **sizes, **own)
+        config = configure("continual-imagenet", preset, "bp", **sizes, **own)
         before = os.getloadavg()[0]
-        seconds = measure(settings, options.steps, options.rounds)
+        seconds = measure(config, options.steps, options.rounds)
         print(
-            f"ConvNet of preset {preset} (channels {settings.channels}), batch {BATCH}: medians of {options.rounds} "
-            f"rounds; load {before:.1f} before and {os.getloadavg()[0]:.1f} after on {os.cpu_count()} cores"
+            f"ConvNet of preset {preset} (channels {config.settings['channels']}), batch {BATCH}: medians of "
+            f"{options.rounds} rounds; load {before:.1f} before and {os.getloadavg()[0]:.1f} after on "
+            f"{os.cpu_count()} cores"
         )
         print(f"{'':26}{'ms per step':>12}{'x runner':>10}")
         for name, times in seconds.items():

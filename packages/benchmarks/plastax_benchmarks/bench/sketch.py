@@ -1,4 +1,4 @@
-"""Bounds of the effective rank from sketches of several sizes, beside the truth.
+"""Bounds of the effective rank from sketches of several sizes, and the exact value.
 
 Run with `plastax bench sketch`.
 """
@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import plastax
+from plastax_kernels import set_lapack_threads
 
-from .._threads import single_threaded_lapack
 from .parser import bench_parser
 
 
@@ -35,7 +35,7 @@ def spectra():
 def main(arguments: list[str] | None = None) -> None:
     """Prints a table."""
     bench_parser("sketch", __doc__).parse_args(arguments)
-    single_threaded_lapack()
+    set_lapack_threads(1)
     bounds = jax.jit(plastax.effective_rank_bounds, static_argnames="size")
     print(f"| singular values | effective rank | {' | '.join(f'size {size}' for size in SIZES)} |")
     print(f"|---|---|{'---|' * len(SIZES)}")

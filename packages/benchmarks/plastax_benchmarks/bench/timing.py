@@ -1,4 +1,4 @@
-"""Timings that can be compared on a machine that is busy with other things."""
+"""Timings that can be compared on a busy machine."""
 
 import sys
 import time
@@ -12,13 +12,13 @@ import numpy as np
 def interleaved(programs: Mapping[str, Callable[[], Any]], *, rounds: int) -> dict[str, list[float]]:
     """Seconds that each program takes, in every one of several rounds.
 
-    Each round runs every program once, so that whatever else the machine does falls on all of them alike; ratios are
-    to be taken within rounds. Each program runs once before, to compile.
+    Each round runs every program once, so that other work of the machine affects all of them equally. Compute ratios
+    within rounds. Each program runs once before the first round, to compile.
 
     **Arguments:**
 
     - `programs`: functions without arguments, by name.
-    - `rounds`: how often each is timed.
+    - `rounds`: the number of times that each is timed.
 
     **Returns:**
 
@@ -39,13 +39,13 @@ def interleaved(programs: Mapping[str, Callable[[], Any]], *, rounds: int) -> di
 
 
 class Tell:
-    """Prints to the standard error what a benchmark is at: the first time, then at most every `seconds`."""
+    """Prints the progress of a benchmark to standard error: the first time, then at most every `seconds`."""
 
     def __init__(self, seconds: float = 30.0):
         self.seconds, self.due = seconds, 0.0
 
     def __call__(self, words: str) -> None:
-        """Prints the words, if it is time."""
+        """Prints the words, if it is time for a line."""
         if time.monotonic() >= self.due:
             print(f"plastax bench: {words}", file=sys.stderr, flush=True)
             self.due = time.monotonic() + self.seconds

@@ -1,4 +1,4 @@
-"""The command line: a module for each command, imported when it is called, so that `plastax --help` answers at once."""
+"""The command line: a module for each command, imported when it is called, so that `plastax --help` is fast."""
 
 import errno
 import importlib
@@ -12,7 +12,7 @@ from ._choices import print_choices
 
 
 class Command(NamedTuple):
-    """What a command does, in a few words, and the module that has it."""
+    """A short description of a command, and its module."""
 
     words: str
     module: str
@@ -20,12 +20,12 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
-    "demo": Command("four methods on permuted digits, without a download: which ones keep learning?", "demo"),
+    "demo": Command("five methods on permuted digits, without a download: which ones keep learning?", "demo"),
     "run": Command("train a method on a problem, or resume a run that was stopped", "run"),
     "report": Command("tables and a figure from runs", "report"),
     "spectrum": Command("curvature of a run's networks at task switches", "spectrum"),
     "play": Command("watch the ant of a run, in a browser", "play"),
-    "data": Command("which data sets are available, and how to get more", "data"),
+    "data": Command("list data sets, and how to get more", "data"),
     "methods": Command("all methods, with their settings and references", "catalog", "methods"),
     "problems": Command("all problems, with their presets", "catalog", "problems"),
     "bench": Command("compare two programs in one run, and print ratios", "bench"),
@@ -33,7 +33,7 @@ COMMANDS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The entry point; by default with the arguments of the process."""
+    """The entry point; uses the arguments of the process by default."""
     name, *rest = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
     if name == "--version":
         print(f"plastax {_version()}")
@@ -65,32 +65,32 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 _EXTRAS = {"brax": "rl", "mujoco": "rl", "tensorflow_datasets": "tfds"} | dict.fromkeys(
-    ("matplotlib", "mlxtend", "orbax", "rich", "threadpoolctl", "tyro"), "benchmarks"
+    ("matplotlib", "mlxtend", "orbax", "rich", "tyro"), "benchmarks"
 )
-"""Where packages come from that a light installation lacks."""
+"""The extras that install missing packages."""
 
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""No space left, no quota left, a file larger than is allowed."""
+"""No space left, quota exceeded, file too large."""
 
-_HINTS = {"sweep": "`plastax run PROBLEM --sweep learning-rate=0.01,0.03` trains several values side by side. "}
-"""For commands that people expect."""
+_HINTS = {"sweep": "`plastax run PROBLEM --sweep learning-rate=0.01,0.03` trains several values in parallel. "}
+"""Hints for commands that people expect."""
 
 
 def _errors_for_users() -> tuple[type[Exception], ...]:
-    """Mistakes in what was asked for, or a run that had to stop: a sentence is enough, a traceback is not wanted."""
+    """Mistakes of the user, or a run that had to stop. They are reported in one sentence, without a traceback."""
     from ..runs import RunError
 
     return (UsageError, RunError)
 
 
 def _in_words(error: OSError) -> str | None:
-    """A full disk as a sentence; `None` for other errors, which keep their traceback."""
+    """A sentence about a full disk; `None` for other errors, which keep their traceback."""
     if error.errno in _DISK_FULL:
         return (
             f"a file could not be written ({error.strerror}). Metrics and checkpoints are intact: free some space and "
             "run the same command again"
         )
-    # Who writes a file may have put the sentence there already.
+    # The code that wrote the file may already have added a sentence.
     return str(error) if error.errno is None and isinstance(error.__cause__, OSError) else None
 
 

@@ -13,9 +13,9 @@ def print_choices(
     **Arguments:**
 
     - `usage`: the text above the list.
-    - `descriptions`: a few words for each name.
-    - `name`: the argument that was given.
-    - `kind`: what the names are names of, such as `"command"`.
+    - `descriptions`: a short description of each name.
+    - `name`: the given argument.
+    - `kind`: the kind of name, such as `"command"`.
     - `hints`: for names that do not exist, what to use instead.
     """
     width = 2 + max(map(len, descriptions))

@@ -1,4 +1,4 @@
-"""Flags that are read before all others, since the defaults of others depend on them."""
+"""Reads some flags before all others, since the defaults of others depend on them."""
 
 from collections.abc import Iterator, Sequence
 
@@ -6,7 +6,7 @@ from .._errors import UsageError
 
 
 def value_of(flag: str, arguments: Sequence[str], default: str) -> str:
-    """The value of a flag, such as `--preset`. As everywhere, the last one counts."""
+    """The value of a flag, such as `--preset`. As usual, the last one counts."""
     value = default
     for i, argument in enumerate(arguments):
         if argument.startswith(f"{flag}="):

@@ -7,22 +7,22 @@ from ._choices import print_choices
 
 BENCHES = {
     "effective-rank": "our closed form against autodiff through an SVD",
-    "interval": "the cost of an effective-rank step every N steps in a vmapped training",
-    "sketch": "bounds of the effective rank from sketches, beside the truth",
+    "interval": "the cost of an effective-rank step every N steps in vmapped training",
+    "sketch": "bounds of the effective rank from sketches, and the exact value",
     "kernels": "Triton and XLA paths of the hot operations",
     "lanczos": "our Lanczos against matfree and an eager loop",
     "coverage": "how often error bars of the epsilon-rank cover the truth",
     "resnet-hvp": "memory of Hessian-vector products of a ResNet-18",
-    "methods": "training steps per second of every method at the paper's network, beside autodiff through an SVD",
+    "methods": "training steps per second of every method on the paper's network, against plain scans",
     "scan": "a convolutional training step inside a scan and outside one",
     "paper-scale": "a few steps of each problem at the paper's scale: time and memory",
-    "resume": "kill a run at random moments until it is done, and compare its metrics with an undisturbed one",
+    "resume": "kill a run at random moments, resume it, and compare its metrics with an undisturbed run",
     "rl": "environment steps per second of our PPO and of brax's",
 }
 
 
 def main(arguments: list[str]) -> None:
-    """Runs the benchmark that the first argument names."""
+    """Runs the benchmark named by the first argument."""
     name = arguments[0] if arguments else "--help"
     if name not in BENCHES:
         print_choices("usage: plastax bench NAME [--help] [options of that benchmark]", BENCHES, name, "benchmark")

@@ -1,11 +1,11 @@
-"""`plastax data`: what data is there, and how to get more."""
+"""`plastax data`: which data sets are available, and how to get more."""
 
 from pathlib import Path
 from typing import Literal
 
 
 def list_data(data_dir: Path | None = None) -> None:
-    """Say which data sets are there, which are missing, and how to get them.
+    """List data sets: which are available, which are missing, and how to get them.
 
     Args:
         data_dir: folder with data; by default $PLASTAX_DATA_DIR, or ~/.cache/plastax/data.
@@ -18,7 +18,7 @@ def list_data(data_dir: Path | None = None) -> None:
 
 
 def prepare_data(name: Literal["mnist", "cifar100", "imagenet32"], data_dir: Path | None = None) -> None:
-    """Download a data set with TensorFlow Datasets (this needs TensorFlow; reading the result does not).
+    """Download a data set with TensorFlow Datasets. This needs TensorFlow; reading the result does not.
 
     Args:
         name: the data set; imagenet32 has 1.28 million images.
@@ -40,7 +40,7 @@ def main(arguments: list[str]) -> None:
     tyro.extras.subcommand_cli_from_dict(
         {"list": list_data, "prepare": prepare_data},
         prog="plastax data",
-        description="Data sets: what is there, and how to get more.",
+        description="Data sets: which are available, and how to get more.",
         args=arguments,
         config=(tyro.conf.PositionalRequiredArgs,),
     )

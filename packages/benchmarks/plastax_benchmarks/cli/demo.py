@@ -1,8 +1,7 @@
-"""The demo: four methods on permuted digits, with a table and a figure."""
+"""`plastax demo`: five methods on permuted digits, with a table and a figure."""
 
 import io
 import json
-import math
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,21 +12,23 @@ from rich.console import Console
 from rich.table import Table
 
 from .._errors import UsageError
-from ..config import settings_for
+from ..config import configure
+from ..methods import METHODS
+from ..report.numbers import interval_half_width
 from ..runs import read_stream, write_atomic
 from ..training.loop import run
 from ._call import call
 
 
-METHODS = ("bp", "l2", "er", "l2_er")
+SHOWN = ("bp", "l2", "er", "l2_er", "l2_er_gradient")
+
+LABELS = {"bp": "backprop", "l2": "L2", "er": "ER", "l2_er": "L2-ER", "l2_er_gradient": "L2-ER (gradient)"}
 
 EDGE = 5
-"""How many tasks at either end the table averages over."""
-
-COLOURS = {"bp": "#c44e52", "l2": "#8c8c8c", "er": "#dd8452", "l2_er": "#4c72b0"}
+"""The number of first and of last tasks that the table averages over."""
 
 Curves = Mapping[str, np.ndarray]
-"""What was seen in each task, [tasks, seeds] by name; epsilon-ranks at the first and the last switch, [2, seeds]."""
+"""Measurements of each task by name, [tasks, seeds]; epsilon-ranks at the first and the last switch, [2, seeds]."""
 
 
 def main(arguments: list[str]) -> None:
@@ -36,12 +37,12 @@ def main(arguments: list[str]) -> None:
 
 
 def demo(out: Path = Path("runs/demo"), tasks: int = 40, seeds: int = 3) -> None:
-    """Train four methods on permuted digits, without a download, and show which ones keep learning.
+    """Train five methods on permuted digits, without a download, and show which ones keep learning.
 
     Args:
-        out: folder for `demo.png`, `summary.json` and the runs. The same command again resumes them.
+        out: folder for `demo.png`, `summary.json` and the runs. Repeat the command to resume them.
         tasks: number of tasks, at least 10.
-        seeds: number of seeds, trained side by side.
+        seeds: number of seeds, trained in parallel.
 
     """
     run_demo(out, tasks, seeds)
@@ -52,8 +53,8 @@ def run_demo(out: Path, tasks: int = 40, seeds: int = 3) -> dict[str, Any]:
     if tasks < 2 * EDGE:
         raise UsageError(f"--tasks must be at least {2 * EDGE}, so that first and last tasks differ, got {tasks}")
     console, begin, results = Console(), time.perf_counter(), {}
-    for method in METHODS:
-        settings = settings_for(
+    for method in SHOWN:
+        config = configure(
             "permuted-mnist",
             "laptop",
             method,
@@ -64,8 +65,8 @@ def run_demo(out: Path, tasks: int = 40, seeds: int = 3) -> dict[str, Any]:
             epsilon_rank_every=tasks - 2,
             checkpoint_every=5,
         )
-        results[method] = read_curves(run(settings, console=console))
-    summary = summarise(results, seconds=time.perf_counter() - begin)
+        results[method] = read_curves(run(config, console=console))
+    summary = summarize(results, seconds=time.perf_counter() - begin)
     write_atomic(out / "summary.json", (json.dumps(summary, indent=2) + "\n").encode())
     console.print(table(summary))
     console.print(sentence(summary), highlight=False)
@@ -92,17 +93,17 @@ def read_curves(folder: Path) -> Curves:
     }
 
 
-def summarise(results: Mapping[str, Curves], seconds: float) -> dict[str, Any]:
+def summarize(results: Mapping[str, Curves], seconds: float) -> dict[str, Any]:
     """Over seeds: the mean, the standard deviation, and half the width of a 95 % interval of the mean."""
 
     def over_seeds(values) -> dict[str, float | None]:
         if len(values) == 1:
             return {"mean": float(values[0]), "spread": None, "interval": None}
-        from scipy.stats import t
-
-        spread = float(np.std(values, ddof=1))
-        interval = float(t.ppf(0.975, len(values) - 1)) * spread / math.sqrt(len(values))
-        return {"mean": float(np.mean(values)), "spread": spread, "interval": interval}
+        return {
+            "mean": float(np.mean(values)),
+            "spread": float(np.std(values, ddof=1)),
+            "interval": interval_half_width(values),
+        }
 
     methods = {}
     for method, curves in results.items():
@@ -123,8 +124,8 @@ def summarise(results: Mapping[str, Curves], seconds: float) -> dict[str, Any]:
 _COLUMNS = {
     "first_accuracy": (f"accuracy,\nfirst {EDGE}\ntasks", 3),
     "last_accuracy": (f"accuracy,\nlast {EDGE}\ntasks", 3),
-    "dead_fraction": ("dead\nunits,\nat the end", 2),
-    "effective_rank": ("effective\nrank,\nat the end", 1),
+    "dead_fraction": ("dead\nunits,\nat end", 2),
+    "effective_rank": ("effective\nrank,\nat end", 1),
     "epsilon_rank_first": ("epsilon-\nrank, 1st\nswitch", 0),
     "epsilon_rank_last": ("epsilon-\nrank, last\nswitch", 0),
 }
@@ -148,7 +149,7 @@ def table(summary: Mapping[str, Any]) -> Table:
 
 
 def sentence(summary: Mapping[str, Any]) -> str:
-    """What was seen."""
+    """The result in one sentence."""
     methods = summary["methods"]
     change = {method: f"{numbers['change']['mean']:+.3f}" for method, numbers in methods.items()}
     best = max(methods, key=lambda method: methods[method]["last_accuracy"]["mean"])
@@ -168,15 +169,15 @@ def plot(results: Mapping[str, Curves], path: Path) -> None:
     figure, axes = plt.subplots(1, 3, figsize=(12, 3.4), constrained_layout=True)
     titles = {
         "online_accuracy": "online accuracy",
-        "dead_fraction": "share of dead units",
+        "dead_fraction": "fraction of dead units",
         "effective_rank": "effective rank of hidden layers",
     }
     for axis, (name, title) in zip(axes, titles.items(), strict=True):
         for method, curves in results.items():
             values = curves[name]
             number = np.arange(1, len(values) + 1)
-            axis.plot(number, values.mean(1), color=COLOURS[method], label=method.replace("_", "-").upper(), lw=2)
-            axis.fill_between(number, values.min(1), values.max(1), color=COLOURS[method], alpha=0.2, lw=0)
+            axis.plot(number, values.mean(1), color=METHODS[method].color, label=LABELS[method], lw=2)
+            axis.fill_between(number, values.min(1), values.max(1), color=METHODS[method].color, alpha=0.2, lw=0)
         axis.set_xlabel("task")
         axis.set_title(title)
         axis.spines[["top", "right"]].set_visible(False)

@@ -1,4 +1,4 @@
-"""`plastax report`: tables and a figure from runs that are finished or still going."""
+"""`plastax report`: tables and a figure from runs that are finished or still running."""
 
 from pathlib import Path
 
@@ -11,19 +11,19 @@ def main(arguments: list[str]) -> None:
 
 
 def report(runs: list[Path], /, out: Path | None = None, markdown: bool = False, smooth: int | None = None) -> None:
-    """Compare runs: who stays able to learn, and what state the networks are left in.
+    """Compare runs: which methods keep learning, and the state of the networks at the end.
 
     Args:
         runs: run folders, or folders with run folders below them.
-        out: folder for `report.md`, `report.json` and `report.png`; without it, tables are only printed.
-        markdown: print Markdown in place of tables for the terminal.
+        out: folder for `report.md`, `report.json` and `report.png`; by default, tables are only printed.
+        markdown: print Markdown instead of tables for the terminal.
         smooth: tasks in the figure's running mean; by default 1 up to 100 tasks, else a fiftieth of them.
 
     """
     from rich.console import Console
 
     from ..report.group import group_runs
-    from ..report.numbers import summarise
+    from ..report.numbers import summarize
     from ..report.read import find_runs, read_runs
     from ..report.table import as_markdown, as_rich, legend, sections
     from ..runs import RunError
@@ -36,7 +36,7 @@ def report(runs: list[Path], /, out: Path | None = None, markdown: bool = False,
         groups, left_out = group_runs(run for path in find_runs(runs) for run in read_runs(path))
         if not groups:
             raise ValueError("nothing to report: " + "; ".join(left_out))
-        summaries = [summarise(group) for group in groups]
+        summaries = [summarize(group) for group in groups]
     except (ValueError, OSError, RunError) as error:
         raise SystemExit(f"plastax report: {error}") from error
 
@@ -57,7 +57,7 @@ def report(runs: list[Path], /, out: Path | None = None, markdown: bool = False,
         console.print(*rest, sep="\n", markup=False, highlight=False)
     if out is not None:
         _write(out, text, {"problems": summaries, "left_out": left_out}, groups, smooth)
-        # Not among the tables, so that Markdown can be piped on.
+        # To standard error, so that Markdown can be piped.
         Console(stderr=True).print(
             f"Written to {out}: report.md, report.json, report.png", markup=False, highlight=False
         )

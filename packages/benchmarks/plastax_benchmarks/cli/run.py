@@ -1,40 +1,38 @@
 """`plastax run`: the problem, preset and method choose the defaults of all other settings."""
 
-import dataclasses
+import contextlib
 from collections.abc import Sequence
-from types import NoneType, UnionType
-from typing import Annotated, Any, get_args
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 from .._errors import UsageError, check_name, usage_errors
-from ..config import PRESETS, Settings, settings_for
-from ..methods.catalog import METHODS
-from ..problems.catalog import PROBLEMS
-from ._effects import Choices, check_network, without_effect
+from ..config import PRESETS, RunConfig, configure
+from ..config.optimizers import OPTIMIZERS
+from ..config.run import without_effect
+from ..methods import METHODS
+from ..problems.catalog import PROBLEMS, SlipperyAntSettings
 from ._flags import given_settings, value_of
 
 
 USAGE = """\
 usage: plastax run PROBLEM [--method M] [--preset P] [--seeds N] [--out DIR] [other settings]
 
-Train a method on a stream of tasks. The same command again resumes a run that was stopped.
+Train a method on a stream of tasks. Repeat the command to resume a run that was stopped.
 
   plastax run permuted-mnist --method l2_er                      minutes on two cores, no download
-  plastax run permuted-mnist --method bp --num-tasks 12          any setting can be replaced
+  plastax run permuted-mnist --method bp --num-tasks 12          any setting can be changed
   plastax run continual-imagenet --preset paper --method cbp     the paper's scale
-  plastax run permuted-mnist --method l2 --sweep weight-decay=1e-4,1e-3   side by side, in one program
-  plastax run PROBLEM --method M --help                          all settings, with the values they would have
+  plastax run permuted-mnist --method l2 --sweep weight-decay=1e-4,1e-3   in parallel, in one program
+  plastax run PROBLEM --method M --help                          all settings, with their default values
 """
 
-ANT = "slippery-ant"
-
-Sweep = dict[str, tuple[float, ...]]
+Sweep = dict[str, tuple[Any, ...]]
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Runs what the arguments ask for."""
+    """Trains according to the arguments."""
     if not arguments or arguments[0] in ("-h", "--help"):
-        problems = [f"  {name:28} {problem.what}" for name, problem in PROBLEMS.items()]
-        problems.append(f"  {ANT:28} reinforcement learning while friction changes")
+        problems = [f"  {name:28} {problem.words}" for name, problem in PROBLEMS.items()]
         print("\n".join([USAGE, "problems:", *problems, "", f"methods: {', '.join(METHODS)}"]))
         print(f"presets: {', '.join(PRESETS)}")
         return
@@ -43,87 +41,97 @@ def main(arguments: Sequence[str]) -> None:
         raise UsageError(
             f"the problem comes first and without a flag, as in `plastax run permuted-mnist --method l2`; got {problem}"
         )
-    check_name("problem", problem, [*PROBLEMS, ANT])
-    if problem == ANT:
-        from .run_ant import main as run_ant
+    check_name("problem", problem, PROBLEMS)
+    config, sweep = parse(problem, rest)
+    if isinstance(config.problem, SlipperyAntSettings):
+        if sweep:
+            raise UsageError("--sweep is for supervised problems: start a run for each value, each with its own --out")
+        from ..rl.training import run_slippery_ant
 
-        run_ant(rest)
+        run_slippery_ant(config)
         return
-    settings, sweep = parse(problem, rest)
     from ..report.figure import draw
     from ..training.loop import run
 
-    folder = run(settings, sweep=sweep)
+    folder = run(config, sweep=sweep)
     draw([folder], folder / "run.png")
     print(f"{folder}: metrics.jsonl, run.png; `plastax report {folder}` shows tables")
 
 
-def parse(problem: str, arguments: Sequence[str]) -> tuple[Settings, Sweep]:
-    """Settings, and what is swept, from the command line."""
+def parse(problem: str, arguments: Sequence[str]) -> tuple[RunConfig, Sweep]:
+    """The configuration and the sweep from the command line. Names are read first: all defaults depend on them."""
     import tyro
 
     with usage_errors():
         preset = value_of("--preset", arguments, "laptop")
         method = value_of("--method", arguments, "l2_er")
-        check_name("preset", preset, PRESETS)
-        check_name("method", method, METHODS)
-        default = settings_for(problem, preset, method)
-        network = value_of("--network", arguments, default.network)
-        optimizer = value_of("--optimizer", arguments, default.optimizer)
-        choices = Choices(problem, method, network, optimizer)
-        check_network(choices)
-        unused = without_effect(choices)
+        others = {
+            part: name for part in ("network", "optimizer") if (name := value_of(f"--{part}", arguments, "")) != ""
+        }
+        default = configure(problem, preset, method, **others, **_rates(arguments))
+        unused = without_effect(default)
         for flag, name in given_settings(arguments):
             if name in unused:
                 raise UsageError(f"{flag} has no effect {unused[name]}")
-        shown = _shown(default, hidden={"problem", *unused})
-        given = tyro.cli(shown, prog=f"plastax run {problem}", args=list(arguments))
-        values = {name: value for name, value in vars(given).items() if name != "sweep"}
-        return dataclasses.replace(default, **values), _read_sweep(given.sweep)
+        kind = default.problem
+        given = tyro.cli(
+            _arguments(default),
+            prog=f"plastax run {problem}",
+            args=list(arguments),
+            description=f"{kind.words[0].upper()}{kind.words[1:]}; {default.method.words}."
+            f" Defaults are those of preset {preset} for method {method}.",
+            config=(tyro.conf.OmitArgPrefixes,),
+        )
+        return given.run, _read_sweep(given.run, given.sweep)
 
 
-def _shown(default: Settings, hidden: set[str]) -> type:
-    """A class with all that can be given on the command line, for tyro."""
+def _rates(arguments: Sequence[str]) -> dict[str, float]:
+    """What the default of `--er-weight` depends on."""
+    rates = {}
+    for name in ("learning_rate", "momentum"):
+        with contextlib.suppress(ValueError):  # Reported by tyro.
+            rates[name] = float(value_of(f"--{name.replace('_', '-')}", arguments, ""))
+    return rates
+
+
+def _arguments(default: RunConfig) -> type:
+    """All options of the command line: names, the settings of the chosen parts, and sweeps."""
     import tyro
 
-    problem, method = PROBLEMS[default.problem], METHODS[default.method]
-    names = {"method": METHODS, "preset": PRESETS}
-    fields: list[tuple[str, Any, Any]] = []
-    for each in dataclasses.fields(Settings):
-        if each.name not in hidden:
-            value, help = getattr(default, each.name), each.metadata["help"]
-            kind = Annotated[_type(each, value), tyro.conf.arg(help=help)]
-            if each.name in names:
-                kind = Annotated[str, tyro.conf.arg(help=f"{help} {', '.join(names[each.name])}.", metavar="NAME")]
-            fields.append((each.name, kind, dataclasses.field(default=value)))
-    help = "Values of a setting that are trained side by side, as in learning-rate=0.01,0.03."
-    kind = Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(help=help, metavar="SETTING=A,B,...")]
-    fields.append(("sweep", kind, dataclasses.field(default=())))
-    shown = dataclasses.make_dataclass("Run", fields, frozen=True)
-    shown.__doc__ = (
-        f"{problem.what}; {method.what}.".capitalize()
-        + f" The defaults are those of preset {default.preset} for method {default.method}."
-    )
-    return shown
+    def name(kinds: Any, what: str) -> Any:
+        return Annotated[str, tyro.conf.arg(metavar="NAME", help=f"{what}: {', '.join(kinds)}.")]
+
+    @dataclass(frozen=True)
+    class Arguments:
+        run: RunConfig = default
+        method: name(METHODS, "The method") = default.method.name  # pyright: ignore[reportInvalidTypeForm]
+        network: name(default.problem.networks, "The kind of network") = default.network.name  # pyright: ignore[reportInvalidTypeForm]
+        optimizer: name(OPTIMIZERS, "The optimizer") = default.optimizer.name  # pyright: ignore[reportInvalidTypeForm]
+        sweep: Annotated[
+            tuple[str, ...],
+            tyro.conf.UseAppendAction,
+            tyro.conf.arg(
+                metavar="SETTING=A,B,...",
+                help="Values of a setting to train in parallel, as in learning-rate=0.01,0.03.",
+            ),
+        ] = ()
+
+    return Arguments
 
 
-def _type(field: dataclasses.Field, value: Any) -> Any:
-    """A setting's type. What has a value cannot be taken away."""
-    kind: Any = field.type
-    if isinstance(kind, UnionType) and value is not None:
-        kind = next(each for each in get_args(kind) if each is not NoneType)
-    return kind
+def _read_sweep(config: RunConfig, texts: Sequence[str]) -> Sweep:
+    """Parses `name=a,b,c` into values by name."""
+    if not texts:
+        return {}
+    from ..training.members import read_sweep
 
-
-def _read_sweep(texts: Sequence[str]) -> Sweep:
-    """From `name=a,b,c` to values by name."""
     sweep: Sweep = {}
     for text in texts:
         name, _, values = text.partition("=")
-        try:
-            sweep[name.replace("-", "_")] = tuple(float(value) for value in values.split(","))
-        except ValueError:
-            raise UsageError(
-                f"--sweep takes a setting and numbers, as in learning-rate=0.01,0.03; got {text!r}"
-            ) from None
+        if not values:
+            raise UsageError(f"--sweep takes a setting and values, as in learning-rate=0.01,0.03; got {text!r}")
+        name = name.removeprefix("--").replace("-", "_")
+        if name in sweep:
+            raise UsageError(f"--sweep {name.replace('_', '-')} is given twice: list all values in one")
+        sweep[name] = read_sweep(config, name, values)
     return sweep

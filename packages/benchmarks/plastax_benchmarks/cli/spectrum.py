@@ -20,17 +20,17 @@ def spectrum(
     out: Path | None = None,
     data_dir: Path | None = None,
 ) -> None:
-    """Draw spectra of the Hessian and of the Gauss-Newton matrix at task switches, and print what they say.
+    """Draw spectra of the Hessian and of the Gauss-Newton matrix at task switches, and print a table.
 
-    A run that was made with --diagnose-every has written them down; of others, the last checkpoint is measured.
+    Uses the spectra saved by --diagnose-every, or computes them from the last checkpoint.
 
     Args:
-        run: folder of a run, finished or going on.
-        task: numbers of tasks, counted from 1; the first, a middle and the last one by default.
+        run: folder of a run, finished or still running.
+        task: tasks to show, counted from 1; the first, a middle and the last one by default.
         seed: which seed; the first by default.
         swept: which member of a sweep, such as weight_decay-0.001; the first by default.
         out: file for the figure; spectra.png in the folder of the run by default.
-        data_dir: folder with data sets, if a checkpoint is to be measured.
+        data_dir: folder with data sets, needed to measure a checkpoint.
 
     """
     from rich.console import Console
@@ -44,7 +44,9 @@ def spectrum(
     if not run.is_dir():
         raise UsageError(f"there is no folder {run}")
     if not (run / "config.json").is_file():
-        raise UsageError(f"{run} is not a run: a run is a folder with config.json, as `plastax run --out` makes them")
+        raise UsageError(
+            f"{run} is not a run folder (no config.json). Create one with `plastax run PROBLEM --out {run}`"
+        )
     console = Console()
     tell = partial(console.print, markup=False, highlight=False)
     numbers = [number - 1 for number in task]  # Files count from 0.
@@ -55,7 +57,7 @@ def spectrum(
         if others:
             tell(f"This run is a sweep; other members for --swept: {', '.join(others)}")
     else:
-        tell(f"{run} has no reports (it was run without --diagnose-every): its last checkpoint is measured instead.")
+        tell(f"{run} has no reports (it was run without --diagnose-every): measuring its last checkpoint instead.")
         with elapsed(console, "Curvature of the last checkpoint"):
             reports = of_last_checkpoint(run, seed, swept, data_dir, tell)
         reports = {place: reports[place] for place in choose(reports, numbers, None, None)}

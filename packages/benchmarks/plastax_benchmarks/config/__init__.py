@@ -1,4 +1,4 @@
-"""Settings of runs: the paper's, and those for a laptop."""
+"""The configuration of a run. Nothing here imports jax, so that `--help` is fast."""
 
-from ..config.choose import PRESETS as PRESETS, settings_for as settings_for
-from ..config.run import Settings as Settings
+from .presets import PRESETS as PRESETS, configure as configure
+from .run import RunConfig as RunConfig

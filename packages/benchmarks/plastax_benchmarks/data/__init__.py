@@ -1,4 +1,4 @@
-"""Images for the benchmarks, from whatever source has them: one function, `load`."""
+"""Images for the benchmarks, from several sources: one function, `load`."""
 
 from ._available import Availability as Availability, available as available, describe as describe
 from ._images import (

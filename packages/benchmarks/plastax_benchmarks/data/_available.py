@@ -1,4 +1,4 @@
-"""What data is there, at the cost of reading a few headers."""
+"""Which data sets are available. Only a few headers are read."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from ._search import find, folder, ways_to_get
 
 
 class Availability(NamedTuple):
-    """One data set: `status` is "ready", "missing" or "broken"; `help` says what is wrong and what to do."""
+    """One data set: `status` is "ready", "missing" or "broken"; `help` explains what is wrong and what to do."""
 
     name: str
     status: str
@@ -20,7 +20,7 @@ class Availability(NamedTuple):
 
 
 def available(data_dir: str | Path | None = None) -> list[Availability]:
-    """Every data set, where it comes from and how large it is; never an error for a broken file."""
+    """Every data set, its source and its size. A broken file does not raise an error."""
     return [_look(name, folder(data_dir)) for name in NAMES]
 
 
@@ -42,7 +42,7 @@ def _look(name: str, data_dir: Path) -> Availability:
 
 
 def describe(rows: list[Availability]) -> str:
-    """The rows as text, with what can be done about those that are not ready."""
+    """The rows as text, with instructions for those that are not ready."""
     lines = []
     for row in rows:
         what = row.source

@@ -1,4 +1,4 @@
-"""Folders with one `.npy` file of images per class, as Dohare et al. keep their images of ImageNet."""
+"""Folders with one `.npy` file of images per class, the format of Dohare et al. for ImageNet."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,13 +10,13 @@ from ._images import KINDS, DataError, Header, Images, Selection, Split, Summary
 
 @dataclass(frozen=True)
 class ClassFolder:
-    """A folder of `0.npy`, `1.npy`, ...: the number is the label, the last images of each file are held out."""
+    """A folder of `0.npy`, `1.npy`, ... The number is the label. The last images of each file are held out."""
 
     path: Path
 
     @staticmethod
     def places(name: str, data_dir: Path) -> list[Path]:
-        """Where such a folder is looked for."""
+        """Where to search for such a folder."""
         return [data_dir / "imagenet32", data_dir / "classes"] if name == "imagenet32" else []
 
     @property
@@ -25,13 +25,13 @@ class ClassFolder:
         return sorted((int(file.stem), file) for file in self.path.glob("*.npy") if file.stem.isdecimal())
 
     def summary(self, name: str) -> Summary:
-        """Counts with the usual number of held-out images, from the headers of the files."""
+        """Counts for the default number of held-out images, from the headers of the files."""
         held_out = Selection().test_per_class
         counts = [len(_open(name, label, file, held_out)) for label, file in self.files]
         return Summary(sum(counts) - held_out * len(counts), held_out * len(counts))
 
     def read(self, name: str, selection: Selection) -> Images:
-        """All classes that were asked for; of each file only the rows that are needed."""
+        """Reads all requested classes, and only the required rows of each file."""
         held_out = selection.test_per_class
         train, test = [], []
         for label, file in self.files:
@@ -42,7 +42,7 @@ class ClassFolder:
             for parts, rows in ((train, images[:stop][: selection.per_class]), (test, images[stop:])):
                 parts.append(Split(np.array(rows), np.full(len(rows), label)))
         if not train:
-            raise DataError(f"{self.path} has no file of the first {selection.classes} classes: ask for more classes")
+            raise DataError(f"{self.path} has no file of the first {selection.classes} classes: request more classes")
         return images_of(name, str(self.path), _joined(train), _joined(test))
 
 
@@ -51,13 +51,13 @@ def _joined(parts: list[Split]) -> Split:
 
 
 def _open(name: str, label: int, file: Path, held_out: int) -> np.ndarray:
-    """The images of one class, on the disk, channels last."""
+    """The images of one class, memory-mapped, channels last."""
     try:
         images = np.load(file, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError) as error:
         raise DataError(
             f"{file} cannot be read: it is truncated, corrupt or holds Python objects ({error}). "
-            "Get it again, or remove it"
+            "Download it again, or remove it"
         ) from error
     if not isinstance(images, np.ndarray):
         images.close()

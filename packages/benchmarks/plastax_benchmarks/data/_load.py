@@ -15,30 +15,30 @@ def load(
     per_class: int | None = None,
     test_per_class: int = 100,
 ) -> Images:
-    """Load a data set into memory, from whatever source has it.
+    """Loads a data set into memory, from the first source that has it.
 
-    Looked for, in this order: `NAME.npz` in `data_dir`; for `imagenet32` a folder `imagenet32/` or `classes/` in it
-    with one file `0.npy`, `1.npy`, ... per class; what TensorFlow Datasets has prepared in `data_dir` or in its own
+    Searched in this order: `NAME.npz` in `data_dir`; for `imagenet32` a folder `imagenet32/` or `classes/` in it
+    with one file `0.npy`, `1.npy`, ... per class; data sets prepared by TensorFlow Datasets in `data_dir` or in its own
     folder (the environment variable TFDS_DATA_DIR, or `~/tensorflow_datasets`).
-    The first that exists is taken, and must be right: a broken file is an error and not a reason to look further.
+    The first one that exists is used. If it is broken, an error is raised, and the search does not continue.
 
     ```python
     from plastax_benchmarks.data import load
 
     digits = load("digits", classes=2)
-    digits.train_images.shape  # (900, 28, 28) or so, uint8
+    digits.train_images.shape  # about (900, 28, 28), uint8
     ```
 
     **Arguments:**
 
     - `name`: `digits` (embedded, no download), `mnist`, `cifar100` or `imagenet32`.
-    - `data_dir`: the folder with data; if not given the environment variable PLASTAX_DATA_DIR, or
+    - `data_dir`: the folder with data; by default the environment variable PLASTAX_DATA_DIR, or
         `~/.cache/plastax/data`.
-    - `classes`: the number of classes to take, from the first.
-    - `per_class`: the largest number of training images per class. All of `imagenet_resized/32x32` takes 4 GB; with a
-        limit only what is taken is decoded and held.
-    - `test_per_class`: how many images per class are held out where the source has no held-out images of its own
-        (folders of classes, and `imagenet_resized` of which only the training split is used): the last ones.
+    - `classes`: the number of classes to load, starting from the first.
+    - `per_class`: the maximum number of training images per class. All of `imagenet_resized/32x32` takes 4 GB; with a
+        limit only the required images are decoded and kept.
+    - `test_per_class`: how many images per class are held out if the source has no held-out images (folders of classes,
+        and `imagenet_resized`, of which only the training split is used). The last images are held out.
 
     **Returns:**
 

@@ -1,4 +1,4 @@
-"""Data sets in one `.npz` file: the way to bring your own, with nothing but numpy."""
+"""Data sets in one `.npz` file. You can write your own with numpy alone."""
 
 import zipfile
 import zlib
@@ -25,18 +25,18 @@ class Npz:
 
     @staticmethod
     def place(name: str, data_dir: Path) -> Path:
-        """Where the file is looked for."""
+        """Where to search for the file."""
         return data_dir / f"{name}.npz"
 
     def summary(self, name: str) -> Summary:
-        """Counts, from the headers of the arrays alone."""
+        """Counts, from the headers of the arrays."""
         keys, headers = _members(self.path, _header)
         for split in (0, 2):
             check_headers(name, f"{self.path}, {keys[split]} and {keys[split + 1]}", *headers[split : split + 2])
         return Summary(headers[0].shape[0], headers[2].shape[0])
 
     def read(self, name: str, selection: Selection) -> Images:
-        """The whole file, checked; then what was selected of it."""
+        """Reads and checks the whole file, then selects from it."""
         splits = []
         keys, arrays = _members(self.path, _array)
         for start, per_class in ((0, selection.per_class), (2, None)):
@@ -48,7 +48,7 @@ class Npz:
 
 
 def _members(path: Path, read: Callable[[zipfile.ZipFile, str], Any]) -> tuple[tuple[str, ...], list[Any]]:
-    """The keys that the file uses, and what `read` makes of each of the four."""
+    """The keys that the file uses, and the result of `read` for each of the four."""
     try:
         with zipfile.ZipFile(path) as archive:
             keys = _keys(path, [name.removesuffix(".npy") for name in archive.namelist()])
@@ -73,7 +73,7 @@ def _header(archive: zipfile.ZipFile, name: str) -> Header:
 
 
 def _keys(path: Path, present: list[str]) -> tuple[str, ...]:
-    """The spelling that the file uses."""
+    """The names of keys that the file uses."""
     keys = max((KEYS, KERAS_KEYS), key=lambda spelling: len(set(spelling) & set(present)))
     missing = [key for key in keys if key not in present]
     if missing:
@@ -91,5 +91,5 @@ def _unreadable(path: Path, error: BaseException) -> DataError:
             "Write plain arrays: uint8 images and integer labels"
         )
     return DataError(
-        f"{path} cannot be read: it is truncated, corrupt or no .npz ({error}). Get it again, or remove it"
+        f"{path} cannot be read: it is truncated, corrupt or not an .npz ({error}). Download it again, or remove it"
     )

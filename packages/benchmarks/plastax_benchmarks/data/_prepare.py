@@ -1,4 +1,4 @@
-"""Download a data set and write it in the form that `load` reads."""
+"""Downloads a data set and writes it in a format that `load` reads."""
 
 import logging
 import socket
@@ -17,16 +17,16 @@ HOSTS = {"mnist": "storage.googleapis.com", "cifar100": "www.cs.toronto.edu", "i
 
 
 def prepare(name: str, data_dir: str | Path | None = None) -> Path:
-    """Download a data set with TensorFlow Datasets, for which TensorFlow must be installed; reading needs it no more.
+    """Downloads a data set with TensorFlow Datasets. This needs TensorFlow; reading the result does not.
 
     **Arguments:**
 
     - `name`: `mnist`, `cifar100` or `imagenet32`.
-    - `data_dir`: where to put it; by default where `load` looks.
+    - `data_dir`: where to write it; by default where `load` searches.
 
     **Returns:**
 
-    The folder with the prepared data. If it was there already, nothing is done.
+    The folder with the prepared data. If it already exists, nothing is done.
     """
     check_name(name)
     if name == "digits":
@@ -34,7 +34,7 @@ def prepare(name: str, data_dir: str | Path | None = None) -> Path:
     place = folder(data_dir)
     done = PreparedTfds.newest(PreparedTfds.place(name, place))
     if done is not None:
-        # One that cannot be read is an error here, and not a surprise in a run.
+        # One that cannot be read is an error now, rather than later in a run.
         done.summary(name)
         return done.path
     tfds = import_tfds()
@@ -51,11 +51,11 @@ def prepare(name: str, data_dir: str | Path | None = None) -> Path:
     except MemoryError:
         raise
     except Exception as error:
-        # Server, checksum, disk, files that have to be fetched by hand: these errors have no class in common.
+        # Server, checksum, disk, files that have to be downloaded manually: these errors have no common class.
         raise _failed(name, place, f"{type(error).__name__}: {error}") from error
     done = PreparedTfds.newest(PreparedTfds.place(name, place))
     if done is None:
-        raise _failed(name, place, "TensorFlow Datasets has left nothing behind")
+        raise _failed(name, place, "TensorFlow Datasets wrote nothing")
     done.summary(name)
     return done.path
 
@@ -66,7 +66,7 @@ def _has_tensorflow() -> bool:
 
 @contextmanager
 def _quiet_retries() -> Iterator[None]:
-    """A server that does not answer is asked ten times; the error at the end says enough."""
+    """Hides the warnings of ten retries if a server does not answer. The final error is enough."""
     logger = logging.getLogger("urllib3.connectionpool")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -77,9 +77,9 @@ def _quiet_retries() -> Iterator[None]:
 
 
 def _check_network(name: str, place: Path) -> None:
-    """Report a missing network at once; TensorFlow Datasets would retry for minutes."""
+    """Reports a missing network immediately. TensorFlow Datasets would retry for minutes."""
     if urllib.request.getproxies():
-        return  # Behind a proxy, names need not resolve here.
+        return  # Behind a proxy, host names may not resolve here.
     try:
         socket.getaddrinfo(HOSTS[name], 443)
     except OSError as error:

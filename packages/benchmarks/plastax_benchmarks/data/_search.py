@@ -19,12 +19,12 @@ def default_data_dir() -> Path:
 
 
 def folder(data_dir: str | Path | None) -> Path:
-    """The folder that is meant."""
+    """The given folder, or the default."""
     return default_data_dir() if data_dir is None else Path(data_dir).expanduser()
 
 
 def check_name(name: str) -> None:
-    """Refuse an unknown data set name."""
+    """Rejects an unknown data set name."""
     if name not in KINDS:
         raise ValueError(f"there is no data set {name!r}: choose one of {', '.join(NAMES)}")
 
@@ -43,7 +43,7 @@ def find(name: str, data_dir: Path) -> Source | None:
 
 
 def places(name: str, data_dir: Path) -> list[str]:
-    """All that `find` looks at."""
+    """All places that `find` searches."""
     return [
         str(Npz.place(name, data_dir)),
         *(f"{path}{os.sep} with 0.npy, 1.npy, ..." for path in ClassFolder.places(name, data_dir)),
@@ -55,7 +55,7 @@ def places(name: str, data_dir: Path) -> list[str]:
 
 
 def ways_to_get(name: str, data_dir: Path) -> list[str]:
-    """What a user can do to have the data set."""
+    """How a user can get the data set."""
     shape = ", ".join(map(str, ("images", *KINDS[name].image_shape)))
     ways = [
         f'plastax data prepare {name} (downloads it; needs pip install "plastax[tfds]")',
@@ -72,9 +72,9 @@ def ways_to_get(name: str, data_dir: Path) -> list[str]:
 
 
 def not_found(name: str, data_dir: Path) -> FileNotFoundError:
-    """The error that says where was looked and what can be done."""
+    """The error for a missing data set, with the places that were searched and ways to get it."""
     lines = [
-        f"the data set {name!r} is nowhere. Looked for",
+        f"data set {name!r} not found. Searched:",
         *(f"  {place}" for place in places(name, data_dir)),
         "(the folder is --data-dir, else the environment variable PLASTAX_DATA_DIR, else ~/.cache/plastax/data)",
         "Ways to get it:",

@@ -1,6 +1,7 @@
 """Data sets prepared by TensorFlow Datasets, read without TensorFlow.
 
-Preparing downloads and needs TensorFlow; it writes array_record files, which can be read at random without it.
+Preparing a data set downloads it and needs TensorFlow. It writes array_record files, which allow random access without
+TensorFlow.
 """
 
 import json
@@ -43,7 +44,7 @@ def tfds_dir() -> Path:
 def import_tfds():
     """TensorFlow Datasets, or an error that names the extra."""
     try:
-        # TFDS imports these only when it reads: better to miss them now than in the middle.
+        # TFDS imports these only when it reads. A missing package should fail now, not later.
         import array_record  # noqa: F401
         import PIL  # noqa: F401
         import tensorflow_datasets as tfds
@@ -56,7 +57,7 @@ def import_tfds():
 
 
 def _no_advice(record: logging.LogRecord) -> bool:
-    """Images are small and decoded once: nobody has to hear that OpenCV would be faster."""
+    """Hides the warning that OpenCV would be faster: images are small and decoded once."""
     return not record.getMessage().startswith("OpenCV is not installed")
 
 
@@ -81,14 +82,14 @@ class PreparedTfds:
         return PreparedTfds(max(versions, key=lambda path: tuple(map(int, path.name.split(".")))))
 
     def summary(self, name: str) -> Summary:
-        """Counts, from the description that stands beside the data."""
+        """Counts, from the description next to the data."""
         counts = self._counts(name)
         if name == "imagenet32":
             return Summary(counts["train"], None)
         return Summary(counts["train"], counts["test"])
 
     def read(self, name: str, selection: Selection) -> Images:
-        """Decode the selected images and no others: 1.28 million of 32x32 would take 4 GB."""
+        """Decodes only the selected images: all 1.28 million of 32x32 would take 4 GB."""
         self._counts(name)
         tfds = import_tfds()
         try:
@@ -101,12 +102,12 @@ class PreparedTfds:
                 test = self._split(tfds, builder, name, "test", selection.classes, None)
         except (DataError, MemoryError):
             raise
-        except Exception as error:  # Riegeli, protobuf, PIL: each has exceptions of its own for broken files.
+        except Exception as error:  # Riegeli, protobuf and PIL each have their own exceptions for broken files.
             raise self._unreadable(name, error) from error
         return images_of(name, str(self.path), train, test)
 
     def _counts(self, name: str) -> dict[str, int]:
-        """Images per split, if this is a preparation that can be read."""
+        """The number of images per split. Raises an error if the data cannot be read."""
         try:
             info = json.loads((self.path / "dataset_info.json").read_text())
             written = info.get("fileFormat", "tfrecord")
@@ -127,9 +128,9 @@ class PreparedTfds:
         return {split: sum(lengths) for split, lengths in shards.items()}
 
     def _check_features(self, name: str, features) -> None:
-        """Images of the right shape and type, as promised by the description of the data set."""
+        """Checks that images have the right shape and type, from the description of the data set."""
         shape, image = KINDS[name].image_shape, features["image"]
-        # Grey images have a channel axis here.
+        # Gray images have a channel axis here.
         stored = image.shape[:-1] if image.shape == (*shape, 1) else image.shape
         one = Header((1,), np.dtype(features["label"].np_dtype))
         check_headers(name, str(self.path), Header((1, *stored), np.dtype(image.np_dtype)), one)
@@ -140,7 +141,7 @@ class PreparedTfds:
         return Split(_decoded(builder, name, split, rows), labels[rows])
 
     def _held_out_of_train(self, tfds, builder, name: str, selection: Selection) -> tuple[Split, Split]:
-        """The last images of each class are held out: `validation` has 50 per class, fewer than the paper's 100."""
+        """The last images of each class are held out, since `validation` has 50 per class and the paper uses 100."""
         labels = self._labels(tfds, builder, name, "train")
         sizes = np.bincount(labels)
         small = np.flatnonzero((sizes > 0) & (sizes <= selection.test_per_class))
@@ -173,7 +174,7 @@ class PreparedTfds:
 
 
 def _decoded(builder, name: str, split: str, rows: Integer[np.ndarray, " rows"]) -> UInt8[np.ndarray, "rows *shape"]:
-    """The images of some rows, one after the other into one array."""
+    """The images of some rows, decoded one by one into one array."""
     source = builder.as_data_source(split=split)
     images = np.empty((rows.size, *KINDS[name].image_shape), np.uint8)
     for place, example in enumerate(_examples(source, rows)):
@@ -182,6 +183,6 @@ def _decoded(builder, name: str, split: str, rows: Integer[np.ndarray, " rows"])
 
 
 def _examples(source, rows: Integer[np.ndarray, " rows"]) -> Iterator[dict[str, Any]]:
-    """Examples in batches: one by one, the files take many times as long."""
+    """Examples in batches, which are many times faster to read than single examples."""
     for start in range(0, rows.size, BATCH):
         yield from source.__getitems__(rows[start : start + BATCH].tolist())

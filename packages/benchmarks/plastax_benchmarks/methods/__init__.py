@@ -1,1 +1,52 @@
-"""Methods by name. What they are is in `catalog`, which needs no jax; how they are made is in `recipes`."""
+"""All methods by name. Each is one class: its settings, its description, its color, and how it builds an optimizer.
+
+To add a method, write a class in one of these files and add it to `METHODS`.
+"""
+
+from .._errors import check_name
+from .._settings import fields_of
+from .base import Method as Method, NetworkView as NetworkView, RankStep as RankStep
+from .effective_rank import ER, L2ER, L2ERGradient
+from .penalties import L2Init, Parseval, Spectral, Wasserstein
+from .plain import L2, Backprop, CReLU, LayerNormL2, PerturbL2, Reset, ShrinkAndPerturb
+from .unit_replacement import ContinualBackprop, ContinualBackpropL2, ReDo
+
+
+METHODS: dict[str, type[Method]] = {
+    kind.name: kind
+    for kind in (
+        Backprop,
+        L2,
+        ER,
+        L2ER,
+        L2ERGradient,
+        ContinualBackprop,
+        ContinualBackpropL2,
+        LayerNormL2,
+        Spectral,
+        ShrinkAndPerturb,
+        PerturbL2,
+        L2Init,
+        ReDo,
+        Parseval,
+        Wasserstein,
+        CReLU,
+        Reset,
+    )
+}
+"""The methods, in the order of tables and figures."""
+
+
+def check_method(name: str) -> type[Method]:
+    """The method of that name, or an error that lists them all."""
+    check_name("method", name, METHODS)
+    return METHODS[name]
+
+
+def settings_of_methods() -> dict[str, list[str]]:
+    """For each setting of a method, the names of the methods that have it."""
+    found: dict[str, list[str]] = {}
+    for name, kind in METHODS.items():
+        for setting in fields_of(kind):
+            found.setdefault(setting, []).append(name)
+    return found

@@ -1,1 +1,1 @@
-"""Streams of tasks. `catalog` names them without jax; `load_problem` makes one."""
+"""Streams of tasks. `catalog` lists them without importing jax; `load_problem` creates one."""

@@ -1,4 +1,4 @@
-"""Continual ImageNet: tell the classes of a pair apart, then those of the next pair."""
+"""Continual ImageNet: learn to classify one pair of classes after another."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -8,14 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from ..config.run import Settings
 from ..data import Images
+from .catalog import ContinualImageNetSettings
 from .stream import (
     Examples,
     ImageData,
     Loss,
     Problem,
-    Rows,
+    RowIndices,
     Task,
     by_class,
     permutation,
@@ -25,7 +25,7 @@ from .stream import (
 
 
 class ScaledImages(NamedTuple):
-    """Images sorted by class, and what standardizes their channels."""
+    """Images sorted by class, and the mean and scale of their channels."""
 
     images: ImageData
     mean: Float[Array, " channels"]
@@ -34,7 +34,7 @@ class ScaledImages(NamedTuple):
 
 @dataclass(frozen=True)
 class ContinualImageNet(Problem):
-    """A few classes in each task, in an order drawn from the key; when all have had their turn, in another order."""
+    """A few classes in each task, in a random order. When all classes have been used, a new order starts."""
 
     input_shape: tuple[int, ...]
     outputs: int
@@ -51,13 +51,13 @@ class ContinualImageNet(Problem):
         order = permutation(jax.random.fold_in(key, number // per_round), self.classes)
         chosen = jax.lax.dynamic_slice_in_dim(order, (number % per_round) * self.outputs, self.outputs)
         train, test = (
-            Rows(rows_of_classes(chosen, each), jnp.asarray(self.outputs * each, jnp.int32))
+            RowIndices(rows_of_classes(chosen, each), jnp.asarray(self.outputs * each, jnp.int32))
             for each in (self.train_per_class, self.test_per_class)
         )
         return Task(train, test, chosen)
 
     def examples(self, data: ScaledImages, task: Task, rows: Int[Array, " rows"], *, held_out: bool) -> Examples:
-        """Rows of the data; the label is the place of the class in its pair."""
+        """Examples of the data. The label is the index of the class within the task."""
         of = data.images
         images, labels = (of.test_images, of.test_labels) if held_out else (of.train_images, of.train_labels)
         places = jnp.argmax(labels[rows][:, None] == task.view, axis=1).astype(jnp.int32)
@@ -66,12 +66,12 @@ class ContinualImageNet(Problem):
         return Examples((to_unit_interval(images[rows]) - data.mean) / data.deviation, places)
 
     def train_count(self, number: int) -> int:
-        """The same in every task."""
+        """The number of training rows, which is the same in every task."""
         return self.outputs * self.train_per_class
 
 
-def make(settings: Settings, images: Images) -> tuple[ContinualImageNet, ScaledImages]:
-    """The problem and its data. Mean and deviation are those of the training images that are used."""
+def make(settings: ContinualImageNetSettings, images: Images) -> tuple[ContinualImageNet, ScaledImages]:
+    """The problem and its data. Mean and standard deviation are those of the selected training images."""
     data = by_class(images, settings.train_size, settings.test_size)
     classes = int(data.train_labels[-1]) + 1
     if settings.classes_per_task > classes:

@@ -1,4 +1,4 @@
-"""Incremental CIFAR: some classes at first, a few more in every task, until all are there."""
+"""Incremental CIFAR: every task adds a few classes until all are included."""
 
 from dataclasses import dataclass
 
@@ -6,14 +6,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from ..config.run import Settings
 from ..data import Images
+from .catalog import IncrementalCIFARSettings
 from .stream import (
     Examples,
     ImageData,
     Loss,
     Problem,
-    Rows,
+    RowIndices,
     Task,
     by_class,
     permutation,
@@ -24,7 +24,7 @@ from .stream import (
 
 @dataclass(frozen=True)
 class IncrementalCIFAR(Problem):
-    """Classes come in an order drawn from the key, and stay. Logits of those to come are out of reach.
+    """Classes are added in a random order and stay. Logits of later classes are masked.
 
     All tasks have arrays of one shape, so one compiled program serves them all.
     """
@@ -37,35 +37,35 @@ class IncrementalCIFAR(Problem):
     loss: Loss = "cross_entropy"
 
     def task(self, data: ImageData, key: PRNGKeyArray, number: Int[Array, ""]) -> Task:
-        """The classes in their order; those up to this task are active."""
+        """The classes in order. Those up to this task are active."""
         del data
         order = permutation(key, self.outputs)
         known = jnp.minimum((number + 1) * self.classes_per_task, self.outputs)
-        train = Rows(rows_of_classes(order, self.train_per_class), known * self.train_per_class)
-        test = Rows(rows_of_classes(order, self.test_per_class), known * self.test_per_class)
+        train = RowIndices(rows_of_classes(order, self.train_per_class), known * self.train_per_class)
+        test = RowIndices(rows_of_classes(order, self.test_per_class), known * self.test_per_class)
         active = jnp.zeros(self.outputs, bool).at[order].set(jnp.arange(self.outputs) < known)
         return Task(train, test, active)
 
     def examples(self, data: ImageData, task: Task, rows: Int[Array, " rows"], *, held_out: bool) -> Examples:
-        """Rows of the data."""
+        """Examples of the data."""
         images, labels = (data.test_images, data.test_labels) if held_out else (data.train_images, data.train_labels)
         return Examples(to_unit_interval(images[rows]), labels[rows])
 
     def train_count(self, number: int) -> int:
-        """It grows with the classes."""
+        """The number of training rows, which grows with the classes."""
         return self.train_per_class * min((number + 1) * self.classes_per_task, self.outputs)
 
     def active(self, task: Task, outputs: Float[Array, "rows outputs"]) -> Float[Array, "rows outputs"]:
-        """Far below all others rather than minus infinity, which gives NaN in gradients."""
+        """Masks with a very negative number instead of minus infinity, which gives NaN in gradients."""
         return jnp.where(task.view, outputs, jnp.asarray(-1e9, outputs.dtype))
 
     def active_classes(self, data: ImageData, key: PRNGKeyArray, number: int) -> np.ndarray:
-        """The classes that have come up to this task."""
+        """The active classes of this task."""
         mask: Bool[Array, " outputs"] = self.task(data, key, jnp.asarray(number)).view
         return np.flatnonzero(np.asarray(mask))
 
 
-def make(settings: Settings, images: Images) -> tuple[IncrementalCIFAR, ImageData]:
+def make(settings: IncrementalCIFARSettings, images: Images) -> tuple[IncrementalCIFAR, ImageData]:
     """The problem and its data."""
     data = by_class(images, settings.train_size, settings.test_size)
     classes = int(data.train_labels[-1]) + 1
@@ -73,7 +73,7 @@ def make(settings: Settings, images: Images) -> tuple[IncrementalCIFAR, ImageDat
     if settings.num_tasks > most:
         raise ValueError(
             f"--num-tasks {settings.num_tasks} is too many: {classes} classes, {settings.classes_per_task} more in "
-            f"each task, are all there after {most} tasks"
+            f"each task, are all included after {most} tasks"
         )
     problem = IncrementalCIFAR(
         tuple(data.train_images.shape[1:]),

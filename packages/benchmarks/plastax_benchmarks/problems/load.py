@@ -1,32 +1,38 @@
-"""From settings to a problem and its data."""
+"""Creates a problem and its data from settings."""
 
 import importlib
+from pathlib import Path
 from typing import Any
 
-from ..config.run import Settings
 from ..data import load
-from .catalog import check_problem
+from .catalog import ImageSettings, SupervisedProblem
 from .stream import Problem
 
 
-def load_problem(settings: Settings) -> tuple[Problem, Any]:
-    """The problem of a run, and its data on the device.
+def load_problem(settings: SupervisedProblem, data_dir: Path | None = None) -> tuple[Problem, Any]:
+    """A problem, and its data on the device.
 
     **Arguments:**
 
-    - `settings`: of the run.
+    - `settings`: the settings of the problem.
+    - `data_dir`: where data sets are; by default $PLASTAX_DATA_DIR, or ~/.cache/plastax/data.
 
     **Returns:**
 
-    The problem and the data that its methods take.
+    The problem, and the data for its methods.
     """
-    description = check_problem(settings.problem)
-    module = importlib.import_module(f".{description.module}", __package__)
-    # What is not used need not be decoded: all of ImageNet takes 4 GB.
-    per_class = settings.train_size if description.sizes_of_classes else None
-    images = None if settings.dataset == "none" else load(settings.dataset, settings.data_dir, per_class=per_class)
-    problem, data = module.make(settings, images)
-    smallest = min(problem.train_count(number) for number in (0, settings.num_tasks - 1))
+    images = None
+    if isinstance(settings, ImageSettings):
+        # Only the required rows are decoded: all of ImageNet takes 4 GB.
+        per_class = settings.train_size if settings.counts_per_class else None
+        images = load(settings.dataset, data_dir, per_class=per_class)
+    problem, data = make_problem(settings, images)
+    smallest = min(problem.train_count(task) for task in (0, settings.num_tasks - 1))
     if settings.batch_size > smallest:
         raise ValueError(f"--batch-size {settings.batch_size} is more than the {smallest} training rows of a task")
     return problem, data
+
+
+def make_problem(settings: SupervisedProblem, images: Any) -> tuple[Problem, Any]:
+    """A problem and its data on the device, from loaded images (`None` if the problem needs none)."""
+    return importlib.import_module(f".{settings.module}", __package__).make(settings, images)

@@ -1,4 +1,4 @@
-"""Random-label MNIST: digits with labels that mean nothing, new ones in every task, to be learnt by heart."""
+"""Random-label MNIST: digits with new random labels in every task, to be memorized."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, PRNGKeyArray
 
-from ..config.run import Settings
 from ..data import Images
+from .catalog import RandomLabelMNISTSettings
 from .stream import Examples, ImageData, Loss, Problem, Task, all_rows, take, to_unit_interval
 
 
@@ -21,10 +21,10 @@ class Labels(NamedTuple):
 
 @dataclass(frozen=True)
 class RandomLabelMNIST(Problem):
-    """The same digits in every task, with random labels: accuracy in training is what counts.
+    """The same digits in every task, with new random labels. Training accuracy is the measure.
 
-    Held-out digits have random labels, too, so nobody can do better on them than guess: they are there for statistics
-    of units and for curvature.
+    Held-out digits have random labels, too, so accuracy on them is at chance. They are for statistics of units and for
+    curvature.
     """
 
     input_shape: tuple[int, ...]
@@ -34,7 +34,7 @@ class RandomLabelMNIST(Problem):
     loss: Loss = "cross_entropy"
 
     def task(self, data: ImageData, key: PRNGKeyArray, number: Int[Array, ""]) -> Task:
-        """New labels by (key, number); all rows."""
+        """The task's labels, and all rows."""
         del data
         train, test = jax.random.split(jax.random.fold_in(key, number))
         labels = Labels(
@@ -44,16 +44,16 @@ class RandomLabelMNIST(Problem):
         return Task(all_rows(self.train_rows), all_rows(self.test_rows), labels)
 
     def examples(self, data: ImageData, task: Task, rows: Int[Array, " rows"], *, held_out: bool) -> Examples:
-        """Rows of the data with the labels of the task."""
+        """Examples of the data, with the labels of the task."""
         images, labels = (data.test_images, task.view.test) if held_out else (data.train_images, task.view.train)
         return Examples(to_unit_interval(images[rows].reshape(rows.shape[0], -1)), labels[rows])
 
     def train_count(self, number: int) -> int:
-        """The same in every task."""
+        """The number of training rows, which is the same in every task."""
         return self.train_rows
 
 
-def make(settings: Settings, images: Images) -> tuple[RandomLabelMNIST, ImageData]:
+def make(settings: RandomLabelMNISTSettings, images: Images) -> tuple[RandomLabelMNIST, ImageData]:
     """The problem and its data."""
     data = take(images, settings)
     return RandomLabelMNIST((data.train_images[0].size,), len(data.train_labels), len(data.test_labels)), data

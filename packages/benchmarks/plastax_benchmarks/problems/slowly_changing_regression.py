@@ -1,7 +1,7 @@
-"""Slowly changing regression: bits in, a number out. Most bits stay for a whole task, and one flips between tasks.
+"""Slowly changing regression: from bits to a number. Most bits are constant during a task, one flips between tasks.
 
 After Dohare et al., Nature 2024: the target is a fixed random network of threshold units; the learner is far smaller,
-so it has to follow the part of the function that is in play.
+so it has to track the part of the function that is active.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from ..config.run import Settings
+from .catalog import SlowlyChangingRegressionSettings
 from .stream import Examples, Loss, Problem, Task, all_rows
 
 
@@ -19,7 +19,7 @@ HIDDEN = 100
 """Units of the target network."""
 
 THRESHOLD = 0.7
-"""A target unit is on when this share of its inputs agrees with its weights."""
+"""A target unit is on when this fraction of its inputs agrees with its weights."""
 
 
 class TaskBits(NamedTuple):
@@ -31,7 +31,7 @@ class TaskBits(NamedTuple):
 
 @dataclass(frozen=True)
 class SlowlyChangingRegression(Problem):
-    """The first `flipping` bits are constant within a task; one of them flips by chance from each task to the next."""
+    """The first `flipping` bits are constant within a task; a random one of them flips between tasks."""
 
     input_shape: tuple[int, ...]
     flipping: int
@@ -41,7 +41,7 @@ class SlowlyChangingRegression(Problem):
     loss: Loss = "squared_error"
 
     def task(self, data: None, key: PRNGKeyArray, number: Int[Array, ""]) -> Task:
-        """The state of the slow bits after so many flips, fresh draws of the others, and the targets."""
+        """The slow bits after `number` flips, new random values of the other bits, and the targets."""
         del data
         target_key, bits_key, draw_key = jax.random.split(key, 3)
         slow = self.slow_bits(bits_key, number)
@@ -57,7 +57,7 @@ class SlowlyChangingRegression(Problem):
         return Task(all_rows(self.train_rows), all_rows(self.test_rows), view)
 
     def slow_bits(self, key: PRNGKeyArray, number: Int[Array, ""]) -> Float[Array, " flipping"]:
-        """The slow bits of a task: random at first, then one flip after the other."""
+        """The slow bits of a task: initially random, then one flip for each task."""
         start = jax.random.bernoulli(jax.random.fold_in(key, 0), 0.5, (self.flipping,)).astype(jnp.float32)
 
         def flip(i, bits):
@@ -67,13 +67,13 @@ class SlowlyChangingRegression(Problem):
         return jax.lax.fori_loop(0, number, flip, start)
 
     def examples(self, data: None, task: Task, rows: Int[Array, " rows"], *, held_out: bool) -> Examples:
-        """Rows of the task's own draws."""
+        """Examples of the task."""
         del data
         whole = task.view.test if held_out else task.view.train
         return Examples(whole.inputs[rows], whole.targets[rows])
 
     def train_count(self, number: int) -> int:
-        """The same in every task."""
+        """The number of training rows, which is the same in every task."""
         return self.train_rows
 
 
@@ -89,8 +89,8 @@ def target_network(key: PRNGKeyArray, inputs: Float[Array, "rows inputs"]) -> Fl
     return (inputs @ hidden > threshold).astype(jnp.float32) @ out
 
 
-def make(settings: Settings, images: None) -> tuple[SlowlyChangingRegression, None]:
-    """The problem; there are no data."""
+def make(settings: SlowlyChangingRegressionSettings, images: None) -> tuple[SlowlyChangingRegression, None]:
+    """The problem. It has no data."""
     del images
     train, test = settings.train_size or 10_000, settings.test_size or 2000
     return SlowlyChangingRegression((settings.input_bits + 1,), settings.flipping_bits, train, test), None

@@ -8,17 +8,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Int32, Integer, PRNGKeyArray, PyTree, UInt8
 
-from ..config.run import Settings
 from ..data import Images, places_in_class
+from .catalog import DigitSettings
 
 
 Loss = Literal["cross_entropy", "squared_error"]
 
 
-class Rows(NamedTuple):
-    """Row numbers of a task's examples: the first `count` of them belong to it.
+class RowIndices(NamedTuple):
+    """Row indices of a task's examples. The first `count` of them belong to it.
 
-    Their number is not a shape, so that tasks of different sizes share one compiled program.
+    Their number is a value and not a shape, so that tasks of different sizes share one compiled program.
     """
 
     rows: Int[Array, " most"]
@@ -26,22 +26,22 @@ class Rows(NamedTuple):
 
 
 class Task(NamedTuple):
-    """One task of a stream: which rows to train and test on, and how they are to be seen."""
+    """One task of a stream: which rows to train and test on, and how to transform them."""
 
-    train: Rows
-    test: Rows
+    train: RowIndices
+    test: RowIndices
     view: PyTree
 
 
 class Examples(NamedTuple):
-    """Inputs of a network and what it should answer: classes, or numbers."""
+    """Inputs of a network and their targets: classes, or numbers."""
 
     inputs: Float[Array, "rows ..."]
     targets: Int[Array, " rows"] | Float[Array, "rows outputs"]
 
 
 class Problem(ABC):
-    """A stream of tasks, deterministic by (key, number).
+    """A stream of tasks, which is a deterministic function of the key and the index of a task.
 
     `data` is passed to the methods rather than kept, so that compiled programs take it as an argument.
     """
@@ -52,7 +52,7 @@ class Problem(ABC):
 
     @abstractmethod
     def task(self, data: PyTree, key: PRNGKeyArray, number: Int[Array, ""]) -> Task:
-        """A task of the stream that belongs to the key. Pure; `number` may be traced."""
+        """A task of the key's stream. This is a pure function; `number`, the index of the task, may be traced."""
 
     @abstractmethod
     def examples(self, data: PyTree, task: Task, rows: Int[Array, " rows"], *, held_out: bool) -> Examples:
@@ -60,21 +60,21 @@ class Problem(ABC):
 
     @abstractmethod
     def train_count(self, number: int) -> int:
-        """How many training rows a task has."""
+        """The number of training rows of a task."""
 
     def active(self, task: Task, outputs: Float[Array, "rows outputs"]) -> Float[Array, "rows outputs"]:
-        """The outputs with classes that are not in play yet put out of reach. Most problems use all outputs."""
+        """Masks the outputs of inactive classes. Most problems use all outputs."""
         del task
         return outputs
 
     def active_classes(self, data: PyTree, key: PRNGKeyArray, number: int) -> np.ndarray | None:
-        """The classes in play, where not all are: for curvature, which a class of probability zero has none of."""
+        """The active classes, if not all are active. Inactive classes have no curvature and are left out."""
         del data, key, number
         return None
 
 
 class ImageData(NamedTuple):
-    """Images and labels on the device, as they are stored."""
+    """Images and labels on the device, in their stored format."""
 
     train_images: UInt8[Array, "train ..."]
     train_labels: Int[Array, " train"]
@@ -82,9 +82,9 @@ class ImageData(NamedTuple):
     test_labels: Int[Array, " test"]
 
 
-def all_rows(count: int) -> Rows:
-    """Rows of a task that takes them all."""
-    return Rows(jnp.arange(count, dtype=jnp.int32), jnp.asarray(count, jnp.int32))
+def all_rows(count: int) -> RowIndices:
+    """Row indices of a task that uses all rows."""
+    return RowIndices(jnp.arange(count, dtype=jnp.int32), jnp.asarray(count, jnp.int32))
 
 
 def to_unit_interval(images: UInt8[Array, "..."]) -> Float[Array, "..."]:
@@ -92,7 +92,7 @@ def to_unit_interval(images: UInt8[Array, "..."]) -> Float[Array, "..."]:
     return images.astype(jnp.float32) / 255.0
 
 
-def take(images: Images, settings: Settings) -> ImageData:
+def take(images: Images, settings: DigitSettings) -> ImageData:
     """The rows of a data set that a run uses, on the device."""
 
     def some(pixels, labels, size, name):
@@ -105,9 +105,9 @@ def take(images: Images, settings: Settings) -> ImageData:
 
 
 def balanced_rows(labels: Int32[np.ndarray, " rows"], count: int) -> Integer[np.ndarray, " count"]:
-    """Some rows, drawn once and for all: equally many of each class, as far as there are, in the order of the file.
+    """A fixed random choice of rows, balanced over classes as far as possible, in the order of the file.
 
-    A smaller choice is a part of every larger one.
+    A smaller choice is a subset of every larger one.
     """
     order = np.random.default_rng(0).permutation(len(labels))
     # First one row of each class, then a second one of each, and so on.
@@ -116,7 +116,13 @@ def balanced_rows(labels: Int32[np.ndarray, " rows"], count: int) -> Integer[np.
 
 
 def by_class(images: Images, train_size: int | None, test_size: int | None) -> ImageData:
-    """So many rows of each class, class after class: row i belongs to class i // (rows of a class)."""
+    """The same number of rows of each class, sorted by class: row i belongs to class i // (rows per class)."""
+    if images.train_images.ndim != 4:
+        shape = list(images.train_images.shape[1:])
+        raise ValueError(
+            f"{images.source} has images of shape {shape}: this problem needs [height, width, channels], as in "
+            "imagenet32 and cifar100"
+        )
 
     def sort(pixels, labels, size, name):
         classes, counts = np.unique(labels, return_counts=True)
@@ -135,7 +141,7 @@ def by_class(images: Images, train_size: int | None, test_size: int | None) -> I
 
 
 def check_size(flag: str, wanted: int | None, there: int, images: Images, which: str = "") -> int:
-    """How many rows to take."""
+    """The number of rows to use."""
     if wanted is not None and wanted > there:
         raise ValueError(
             f"{flag} {wanted} is more than the {there} rows {which} in {images.source}: use {there} or less"
@@ -144,7 +150,7 @@ def check_size(flag: str, wanted: int | None, there: int, images: Images, which:
 
 
 def rows_of_classes(order: Int[Array, " classes"], per_class: int) -> Int[Array, " rows"]:
-    """Row numbers of classes, one class after the other, in data sorted by class."""
+    """Row indices of some classes, one class after the other, in data sorted by class."""
     return (order[:, None] * per_class + jnp.arange(per_class, dtype=order.dtype)).reshape(-1)
 
 

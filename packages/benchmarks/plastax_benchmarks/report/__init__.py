@@ -1,1 +1,1 @@
-"""Tables and figures from run folders: `command.report` for the terminal, `figure.draw` for a picture alone."""
+"""Tables and figures from run folders. `figure.draw` makes only the figure."""

@@ -1,4 +1,4 @@
-"""The figure of a report: one row of panels for each problem, curves over tasks that are labelled where they end."""
+"""The figure of a report: one row of panels for each problem, with curves over tasks that are labeled at their ends."""
 
 import io
 from collections.abc import Sequence
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ..methods import METHODS
 from .files import write_file
 from .group import Group, Line, group_runs
 from .numbers import quantities
@@ -18,31 +19,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure, SubFigure
 
 
-COLOURS = {
-    "bp": "#c44e52",
-    "l2": "#8c8c8c",
-    "er": "#dd8452",
-    "l2_er": "#2f5fa8",
-    "cbp": "#4fa65f",
-    "cbp_l2": "#1f6b3a",
-    "layernorm_l2": "#7d5fb2",
-    "spectral": "#8a6a4f",
-    "snp": "#e08fc4",
-    "snp_l2": "#a8328f",
-    "reset": "#111111",
-    "l2_init": "#52b3d9",
-    "redo": "#cfa72e",
-    "parseval": "#128c8c",
-    "wasserstein": "#97a617",
-    "crelu": "#5c2f14",
-}
-"""A method has the same colour in every figure."""
-
 STYLES = ("-", "--", ":", "-.")
 LABEL_SIZE = 7.5
 PANEL = (3.1, 2.9)
 LONGEST_LABEL = 16
-"""Longer labels stand beside the last panel only, so that the panels keep their width."""
+"""Longer labels are only shown next to the last panel, so that the panels keep their width."""
 
 
 class Curve(NamedTuple):
@@ -54,7 +35,7 @@ class Curve(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """What stands in one pair of axes. The new network on the same tasks is shown beside a method that is alone."""
+    """The content of one pair of axes. A single method is shown with the new network on the same tasks."""
 
     title: str
     curves: list[Curve]
@@ -66,8 +47,8 @@ def draw(runs: Sequence[Path], path: Path, smooth: int | None = None) -> None:
 
     **Arguments:**
 
-    - `runs`: run folders; a single one gives the figure of that run.
-    - `path`: where the PNG goes.
+    - `runs`: run folders. A single one gives the figure of that run.
+    - `path`: the PNG file.
     - `smooth`: tasks in the running mean; by default 1 up to 100 tasks, else a fiftieth of them.
     """
     groups, left_out = group_runs(run for folder in runs for run in read_runs(folder))
@@ -77,8 +58,8 @@ def draw(runs: Sequence[Path], path: Path, smooth: int | None = None) -> None:
 
 
 def draw_groups(groups: Sequence[Group], path: Path, smooth: int | None = None) -> None:
-    """Draws groups below each other, as `draw` does."""
-    # Without pyplot there is no global state, and a screen is not needed.
+    """Draws groups below each other; see `draw`."""
+    # Without pyplot there is no global state, and no display is needed.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -101,17 +82,17 @@ def draw_groups(groups: Sequence[Group], path: Path, smooth: int | None = None) 
 
 
 def save_png(figure: "Figure", path: Path, dpi: int) -> None:
-    """Writes a figure as a whole or not at all. A full disk is an `OSError` that says so in a sentence."""
+    """Writes a figure completely or not at all. If the disk is full, the message of the `OSError` is a sentence."""
     image = io.BytesIO()
     figure.savefig(image, format="png", dpi=dpi)
     write_file(path, image.getvalue())
 
 
 def panels(group: Group, window: int = 1) -> list[Panel]:
-    """What there is to draw: how well tasks were learnt, dead units, effective rank, epsilon-rank."""
+    """The panels of a group: learning, dead units, effective rank, epsilon-rank."""
     wanted = [(one.field, one.title, one.fresh) for one in quantities(group)[:2]]
     wanted += [
-        ("dead_fraction", "share of dead units", None),
+        ("dead_fraction", "fraction of dead units", None),
         ("effective_rank", "effective rank, mean of layers", None),
     ]
 
@@ -132,7 +113,7 @@ def panels(group: Group, window: int = 1) -> list[Panel]:
 
 
 def running_mean(tasks: np.ndarray, values: np.ndarray, window: int) -> tuple[np.ndarray, np.ndarray]:
-    """The mean over `window` tasks in a row, at the middle one; as many ends are missing as have too few neighbours."""
+    """The mean over `window` tasks in a row, placed at the middle one. Tasks with too few neighbors are left out."""
     window = min(window, len(tasks))
     if window <= 1:
         return tasks, values
@@ -146,22 +127,22 @@ def apart(heights: Sequence[float], gap: float, low: float, high: float) -> list
         return []
     gap = min(gap, (high - low) / max(1, len(heights) - 1))
     order = np.argsort(heights, kind="stable")
-    # Neighbours that are too close form blocks, each around the mean of what its members ask for.
+    # Neighbors that are too close form blocks, each around the mean of its members' heights.
     blocks: list[tuple[list[int], float]] = []
     for index in order:
-        members, centre = [int(index)], float(heights[index])
+        members, center = [int(index)], float(heights[index])
         while True:
             half = gap * (len(members) - 1) / 2
-            centre = min(max(centre, low + half), high - half)
-            if not blocks or centre - half - (blocks[-1][1] + gap * (len(blocks[-1][0]) - 1) / 2) >= gap - 1e-12:
+            center = min(max(center, low + half), high - half)
+            if not blocks or center - half - (blocks[-1][1] + gap * (len(blocks[-1][0]) - 1) / 2) >= gap - 1e-12:
                 break
             members = blocks.pop()[0] + members
-            centre = float(np.mean([heights[one] for one in members]))
-        blocks.append((members, centre))
+            center = float(np.mean([heights[one] for one in members]))
+        blocks.append((members, center))
     placed = [0.0] * len(heights)
-    for members, centre in blocks:
+    for members, center in blocks:
         for rank, member in enumerate(members):
-            placed[member] = centre + gap * (rank - (len(members) - 1) / 2)
+            placed[member] = center + gap * (rank - (len(members) - 1) / 2)
     return placed
 
 
@@ -193,22 +174,22 @@ def _draw_row(part: "SubFigure", group: Group, window: int, contents: Sequence[P
         return
     axes = part.subplots(1, len(contents), squeeze=False)[0]
     for place, (axis, panel) in enumerate(zip(axes, contents, strict=True)):
-        labelled = len(group.lines) > 1 and (every_panel or place == len(contents) - 1)
-        _draw_panel(axis, panel, group, labelled=labelled)
+        labeled = len(group.lines) > 1 and (every_panel or place == len(contents) - 1)
+        _draw_panel(axis, panel, group, labeled=labeled)
 
 
-def _draw_panel(axis: "Axes", panel: Panel, group: Group, *, labelled: bool) -> None:
+def _draw_panel(axis: "Axes", panel: Panel, group: Group, *, labeled: bool) -> None:
     from matplotlib.ticker import MaxNLocator
 
     band = 0.18 if len(panel.curves) <= 4 else 0.09
     for curve in panel.curves:
-        colour, style = _look(curve.line, group)
+        color, style = _look(curve.line, group)
         few = "o" if len(curve.tasks) <= 12 else ""
         mean = curve.values.mean(1)
-        axis.plot(_numbers(curve), mean, lw=1.5, marker=few, ms=2.5, color=colour, ls=style)
-        if curve.values.shape[1] > 1 and curve.line.method != "reset":
+        axis.plot(_numbers(curve), mean, lw=1.5, marker=few, ms=2.5, color=color, ls=style)
+        if curve.values.shape[1] > 1 and not curve.line.is_yardstick:
             low, high = curve.values.min(1), curve.values.max(1)
-            axis.fill_between(_numbers(curve), low, high, color=colour, alpha=band, lw=0)
+            axis.fill_between(_numbers(curve), low, high, color=color, alpha=band, lw=0)
     if panel.fresh is not None:
         axis.plot(
             _numbers(panel.fresh), panel.fresh.values.mean(1), color="#111111", ls="--", lw=1.2, label="a new network"
@@ -222,18 +203,18 @@ def _draw_panel(axis: "Axes", panel: Panel, group: Group, *, labelled: bool) -> 
     axis.spines[["left", "bottom"]].set_color("#888888")
     axis.grid(axis="y", color="#e6e6e6", lw=0.6)
     axis.set_axisbelow(True)
-    # All panels of a row have the same axis, also where smoothing or rare diagnoses leave out its ends.
+    # All panels of a row have the same axis, even if smoothing or rare diagnoses leave out its ends.
     unit = group.lines[0].unit
     first = number(min(line.tasks[0] for line in group.lines), unit)
     last = number(max(line.tasks[-1] for line in group.lines), unit)
     axis.set_xlim((first, last) if last > first else (first - 0.5, first + 0.5))
     axis.set_ylim(axis.get_ylim())
-    if labelled:
+    if labeled:
         _label_ends(axis, panel.curves, group)
 
 
 def _label_ends(axis: "Axes", curves: Sequence[Curve], group: Group) -> None:
-    """Names beside the curves' ends, moved apart, each joined to its curve."""
+    """Labels at the ends of the curves, moved apart, each connected to its curve."""
     (left, right), (bottom, top) = axis.get_xlim(), axis.get_ylim()
     ends = [
         ((_numbers(curve)[-1] - left) / (right - left), (curve.values[-1].mean() - bottom) / (top - bottom))
@@ -241,43 +222,44 @@ def _label_ends(axis: "Axes", curves: Sequence[Curve], group: Group) -> None:
     ]
     figure = axis.get_figure(root=True)
     assert figure is not None
-    # Less than the figure's height is left for the axes; the rest is titles and ticks.
+    # The axes get only a part of the figure's height; titles and ticks need the rest.
     room = 0.72 * figure.get_size_inches()[1] / len(figure.subfigs)
     heights = apart([end[1] for end in ends], gap=1.25 * LABEL_SIZE / 72 / room, low=0.0, high=1.0)
     for curve, end, height in zip(curves, ends, heights, strict=True):
-        colour, _ = _look(curve.line, group)
+        color, _ = _look(curve.line, group)
         axis.plot(
-            [end[0], 1.05], [end[1], height], transform=axis.transAxes, color=colour, lw=0.6, alpha=0.6, clip_on=False
+            [end[0], 1.05], [end[1], height], transform=axis.transAxes, color=color, lw=0.6, alpha=0.6, clip_on=False
         )
         axis.text(
-            1.07, height, curve.line.label, transform=axis.transAxes, color=colour, fontsize=LABEL_SIZE, va="center"
+            1.07, height, curve.line.label, transform=axis.transAxes, color=color, fontsize=LABEL_SIZE, va="center"
         )
 
 
 def _numbers(curve: Curve) -> np.ndarray:
-    """The tasks of a curve as they are called on the axis."""
+    """The tasks of a curve as numbered on the axis."""
     return np.array([number(task, curve.line.unit) for task in curve.tasks.tolist()])
 
 
 def _look(line: Line, group: Group) -> tuple[str, str]:
-    """Colour and line style. Where all lines are of one method, as in a sweep, each has a colour of its own."""
+    """Color and line style. If all lines are of one method, as in a sweep, each has its own color."""
     if len({other.method for other in group.lines}) == 1 < len(group.lines):
-        colours = list(COLOURS.values())
-        return colours[line.variant % len(colours)], STYLES[line.variant // len(colours) % len(STYLES)]
+        colors = [kind.color for kind in METHODS.values()]
+        return colors[line.variant % len(colors)], STYLES[line.variant // len(colors) % len(STYLES)]
     style = STYLES[line.variant % len(STYLES)]
-    if line.method == "reset" and line.variant == 0:
-        style = "--"  # the yardstick, not a contender
-    return _lighter(COLOURS.get(line.method, _spare(line.method)), line.variant // len(STYLES)), style
+    if line.is_yardstick and line.variant == 0:
+        style = "--"  # A reference for the others.
+    color = METHODS[line.method].color if line.method in METHODS else _spare(line.method)
+    return _lighter(color, line.variant // len(STYLES)), style
 
 
-def _lighter(colour: str, times: int) -> str:
-    """A colour between this one and white: a sweep may have more lines than there are styles."""
-    parts = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
+def _lighter(color: str, times: int) -> str:
+    """A color between this one and white, since a sweep may have more lines than there are styles."""
+    parts = (int(color[place : place + 2], 16) for place in (1, 3, 5))
     return "#" + "".join(f"{round(255 - (255 - part) * 0.7**times):02x}" for part in parts)
 
 
 def _spare(method: str) -> str:
-    """A colour for a method of somebody else's, the same in every figure."""
+    """A color for a method that is not part of plastax, the same in every figure."""
     import colorsys
 
     share = sum(ord(letter) * (7 + place) for place, letter in enumerate(method)) % 97 / 97

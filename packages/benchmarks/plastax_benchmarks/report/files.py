@@ -1,10 +1,10 @@
-"""Files of a report: written as a whole or not at all."""
+"""Files of a report, written completely or not at all."""
 
 from pathlib import Path
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Puts a file in its place when all of it is on the disk. If that fails, the `OSError` says what is safe."""
+    """Writes a file and moves it to its place when it is complete. On failure, the `OSError` explains what is safe."""
     from ..runs._files import write_atomic
 
     try:

@@ -1,4 +1,4 @@
-"""Runs put together: a group for each problem, in it a line for each method, in it all seeds."""
+"""Groups runs: a group for each problem, with a line for each method, with all its seeds."""
 
 import json
 import math
@@ -8,59 +8,45 @@ from typing import Any
 
 import numpy as np
 
-from ..methods.catalog import METHODS, settings_of_methods
+from .._settings import fields_of, is_real
+from ..config.networks import NETWORKS
+from ..config.optimizers import OPTIMIZERS
+from ..methods import METHODS, settings_of_methods
+from ..problems.catalog import PROBLEMS
 from .read import Run, flat
 
 
 MAY_DIFFER = {"seed", "seeds", "num_tasks", "total_steps", "out", "data_dir", "yardstick", "evaluate_previous"} | {
     f"{what}_every" for what in ("checkpoint", "diagnose", "log")
 }
-"""Runs of one method that differ in nothing but these are one line: more seeds, or more tasks, of the same thing."""
+"""Runs of one method that only differ in these form one line: more seeds, or more tasks, of the same experiment."""
 
-
-SHARED = ("dataset", "pixels", "subset", "epochs", "batch_size", "train_size", "test_size", "classes_per_task")
-SHARED += ("flipping_bits", "input_bits", "network", "width", "depth", "channels", "kernel_sizes", "padding", "dense")
-SHARED += ("activation", "initial_rank", "optimizer", "anneal", "anneal_lr", "beta_1", "beta_2")
-SHARED += (
-    "change_every",
-    "friction",
-    "friction_seed",
-    "own_frictions",
-    "backend",
-    "episode_limit",
-    "num_envs",
-    "num_steps",
-    "actions",
+TUNED = tuple(
+    dict.fromkeys(name for kind in OPTIMIZERS.values() for name, field in fields_of(kind).items() if is_real(field))
 )
-SHARED += (
-    "update_epochs",
-    "num_minibatches",
-    "gamma",
-    "lambda0",
-    "clip_eps",
-    "clip_values",
-    "vf_coeff",
-    "reward_scale",
+"""Real-valued settings of the optimizer may differ between methods. A note then mentions it."""
+
+SHARED = tuple(
+    dict.fromkeys(
+        name
+        for kinds in (PROBLEMS, NETWORKS, OPTIMIZERS)
+        for kind in kinds.values()
+        for name in fields_of(kind)
+        if name not in MAY_DIFFER and name not in TUNED
+    )
 )
-SHARED += ("entropy_coeff", "normalise_advantages", "normalise_observations", "hidden_size", "update_log_freq")
-"""Methods are only comparable where these agree."""
+SHARED += ("network", "optimizer")
+"""Methods are only comparable if these agree."""
 
-TUNED = ("learning_rate", "lr", "momentum", "max_grad_norm")
-"""These may be chosen for each method, which a reader must be told."""
-
-HYPERPARAMETERS = (*TUNED, *dict.fromkeys(name for method in METHODS.values() for name in method.settings))
-HYPERPARAMETERS += ("er_lr", "redo_threshold")
-"""What the line of a method has, in the order of the table. The ant has names of its own for some."""
-
-ORDER = ("bp", "l2", "er", "l2_er", "cbp", "cbp_l2", "layernorm_l2", "spectral", "snp", "snp_l2")
-"""Methods of the paper come first and in this order, others after them as they were found, reset last."""
+HYPERPARAMETERS = (*TUNED, *settings_of_methods())
+"""The settings in the line of a method, in the order of the table."""
 
 
 @dataclass(frozen=True)
 class Line:
     """All seeds of one method with one configuration. Only tasks that every seed has finished are in `tasks`.
 
-    Runs that count in steps have the last step of each window there.
+    For runs that count in steps, `tasks` holds the last step of each window.
     """
 
     method: str
@@ -75,25 +61,30 @@ class Line:
     diagnostics: tuple[dict[str, Any], ...]
 
     @property
+    def is_yardstick(self) -> bool:
+        """Whether each task starts with a new network: a reference, rather than a method to compare."""
+        return self.method in METHODS and METHODS[self.method].renews_network
+
+    @property
     def done(self) -> int:
         """The tasks, or the steps, that every seed has finished."""
         return len(self.tasks) if self.unit == "task" else self.tasks[-1]
 
     @property
     def complete(self) -> bool:
-        """Whether every seed has finished as many tasks, or steps, as were planned, as far as is known."""
+        """Whether every seed has finished all planned tasks or steps, as far as is known."""
         return self.planned is None or self.done >= self.planned
 
     @property
     def diverged(self) -> int:
-        """How many seeds are left out because they have diverged."""
+        """The number of seeds that are left out because they have diverged."""
         return sum(len(run.failed) for run in self.runs)
 
     @property
     def settings(self) -> dict[str, Any]:
         """The hyperparameters of the method, by name."""
         config = self.runs[0].config
-        others = settings_of_methods() - set(METHODS[self.method].settings if self.method in METHODS else ())
+        others = set(settings_of_methods()) - set(fields_of(METHODS[self.method]) if self.method in METHODS else ())
         return {name: config[name] for name in HYPERPARAMETERS if config.get(name) is not None and name not in others}
 
     def series(self, metric: str) -> tuple[np.ndarray, np.ndarray]:
@@ -117,17 +108,17 @@ class Line:
 
 @dataclass(frozen=True)
 class Group:
-    """All lines of one problem, and what a reader must be told about them."""
+    """All lines of one problem, and notes for the reader."""
 
     problem: str
     lines: tuple[Line, ...]
     notes: tuple[str, ...]
     diverged: int = 0
-    """How many members of all runs have diverged: they are in none of the lines."""
+    """The number of members that have diverged in all runs. They are in none of the lines."""
 
     @property
     def edge(self) -> int:
-        """How many tasks at either end the tables average over."""
+        """The number of first and of last tasks that the tables average over."""
         return max(1, min(5, min(len(line.tasks) for line in self.lines) // 4))
 
 
@@ -140,7 +131,7 @@ def group_runs(runs: Iterable[Run]) -> tuple[list[Group], list[str]]:
             problems.setdefault(run.problem, []).append(run)
         else:
             empty.append(run)
-    # Combinations of a sweep that have all diverged are named beside those that have not.
+    # Combinations of a sweep that have diverged completely are listed with those that have not.
     gone = {problem: [run for run in empty if run.failed and run.problem == problem] for problem in problems}
     named = {id(run) for diverged in gone.values() for run in diverged}
     left_out = [note for run in empty if id(run) not in named for note in run.notes]
@@ -151,13 +142,15 @@ def _group(problem: str, runs: Sequence[Run], gone: Sequence[Run]) -> Group:
     notes = [note for run in (*runs, *gone) for note in run.notes]
     units = {run.unit for run in runs}
     if len(units) > 1:
-        raise ValueError(f"runs of {problem} count in tasks and in steps: report them apart")
+        raise ValueError(f"some runs of {problem} count in tasks, others in steps: report them separately")
     by_method: dict[str, list[list[Run]]] = {}
     for run in runs:
         _join(by_method.setdefault(run.method, []), run)
-    places = {method: place for place, method in enumerate(ORDER)} | {"reset": len(ORDER) + 1}
+    # Methods that are not part of plastax come after ours, and new networks come last.
+    places = {method: place for place, method in enumerate(METHODS)}
+    places |= {method: len(METHODS) + 1 for method, kind in METHODS.items() if kind.renews_network}
     lines = []
-    for method, clusters in sorted(by_method.items(), key=lambda item: places.get(item[0], len(ORDER))):
+    for method, clusters in sorted(by_method.items(), key=lambda item: places.get(item[0], len(METHODS))):
         for variant, (cluster, label) in enumerate(zip(clusters, _labels(method, clusters), strict=True)):
             lines.append(_line(method, label, variant, tuple(cluster), notes))
     lines = [line for line in lines if line.tasks]
@@ -166,11 +159,12 @@ def _group(problem: str, runs: Sequence[Run], gone: Sequence[Run]) -> Group:
     counts = {line.label: line.done for line in lines}
     if len(set(counts.values())) > 1:
         listed = ", ".join(f"{label} {count}" for label, count in counts.items())
-        notes.append(f'lines differ in the number of {runs[0].unit}s, so their "last" ones are not the same: {listed}')
+        notes.append(f'lines differ in the number of {runs[0].unit}s, so their "last" ones differ: {listed}')
     for name in (*SHARED, *TUNED):
         values = {line.label: json.dumps(line.runs[0].config.get(name)) for line in lines}
-        # Where all lines are of one method, their labels say it.
-        if len(set(values.values())) > 1 and not (name in TUNED and len(by_method) == 1):
+        # If all lines are of one method, or of one sweep, their labels show it.
+        shown = (name in TUNED and len(by_method) == 1) or all(name in line.runs[0].swept for line in lines)
+        if len(set(values.values())) > 1 and not shown:
             listed = ", ".join(f"{label} {value}" for label, value in values.items())
             consequence = "" if name in TUNED else ", so they are not the same experiment"
             notes.append(f"lines differ in {name}{consequence}: {listed}")
@@ -192,7 +186,7 @@ def _settings(run: Run) -> dict[str, str]:
 
 
 def _labels(method: str, clusters: Sequence[Sequence[Run]]) -> list[str]:
-    """The method's name, followed by what was swept and what else tells it from other lines of the same method."""
+    """The method's name, followed by the settings that distinguish it from other lines of the same method."""
     swept = {name for cluster in clusters for run in cluster for name in run.swept}
     if len(clusters) == 1 and not swept:
         return [method]
@@ -215,7 +209,7 @@ def _line(method: str, label: str, variant: int, runs: tuple[Run, ...], notes: l
     if len(set(counts.values())) > 1 or len(common) < min(counts.values()):
         listed = ", ".join(f"seed {seed} {count}" for seed, count in counts.items())
         notes.append(
-            f"{label}: seeds differ in the {unit}s they finished ({listed}): only the {len(common)} in common count"
+            f"{label}: seeds differ in the {unit}s they finished ({listed}): only the {len(common)} in common are used"
         )
     for run in runs:
         wanted = run.config.get("seeds")
@@ -243,16 +237,16 @@ def _line(method: str, label: str, variant: int, runs: tuple[Run, ...], notes: l
 
 
 def _planned(config: Mapping[str, Any], unit: str) -> int | None:
-    """How many tasks or steps a run was to have. Steps are rounded up to whole windows, as the runner does."""
+    """The planned number of tasks or steps of a run. Steps are rounded up to whole windows, as in training."""
     plan = config.get("num_tasks" if unit == "task" else "total_steps")
     if not isinstance(plan, int) or unit == "task":
         return plan if isinstance(plan, int) else None
-    window = math.prod(config.get(name, 1) for name in ("num_envs", "num_steps", "update_log_freq"))
+    window = math.prod(config.get(name, 1) for name in ("num_envs", "num_steps", "log_every"))
     return -(-plan // window) * window
 
 
 def _value(entry: Any) -> float | None:
-    """A number, the mean over layers of numbers, or nothing."""
+    """A number, or the mean over the numbers of layers, or `None`."""
     if isinstance(entry, dict):
         layers = [_value(value) for value in entry.values()]
         return None if not layers or None in layers else float(np.mean(np.array(layers, dtype=float)))

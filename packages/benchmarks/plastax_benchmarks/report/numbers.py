@@ -1,5 +1,6 @@
-"""What a report says in numbers: means over seeds with their spread, changes, gaps and rank correlations."""
+"""The numbers of a report: means over seeds with their spread, changes, gaps and rank correlations."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -9,7 +10,7 @@ from .group import TUNED, Group, Line
 
 
 class Quantity(NamedTuple):
-    """Something that measures how well tasks were learnt: its field, its name and a new network's field."""
+    """A measure of how well tasks were learned: its field, its name, and the field of a new network."""
 
     field: str
     title: str
@@ -21,7 +22,7 @@ ACCURACIES = (
     Quantity("test_accuracy", "test accuracy", "fresh_test_accuracy"),
 )
 MEMORIZED = (ACCURACIES[0], Quantity("train_accuracy", "training accuracy at the end", "fresh_train_accuracy"))
-"""Where labels are random, accuracy on held-out rows says nothing."""
+"""If labels are random, accuracy on held-out rows means nothing."""
 
 LOSSES = (Quantity("loss", "loss", "fresh_loss"), Quantity("test_loss", "test loss", "fresh_test_loss"))
 RETURNS = (
@@ -34,7 +35,7 @@ STATE = ("dead_fraction", "dormant_fraction", "effective_rank", "weight_norm")
 
 
 def quantities(group: Group) -> tuple[Quantity, ...]:
-    """Returns where there are any, else accuracies, else (regression) losses."""
+    """The measures of a group: returns if there are any, else accuracies, else losses (regression)."""
 
     def present(choice: Sequence[Quantity]) -> tuple[Quantity, ...]:
         return tuple(one for one in choice if any(line.series(one.field)[0].size for line in group.lines))
@@ -51,18 +52,23 @@ def over_seeds(values: Sequence[float] | np.ndarray) -> dict[str, Any] | None:
     return {"mean": float(np.mean(values)), "spread": spread, "seeds": [float(value) for value in values]}
 
 
-def mean_interval(values: Sequence[float] | np.ndarray, level: float = 0.95) -> list[float] | None:
-    """Student's interval of the mean; `None` for a single seed, which says nothing about others."""
+def mean_interval(values: Sequence[float] | np.ndarray) -> list[float] | None:
+    """Student's 95 % t interval of the mean; `None` for a single seed."""
     if len(values) < 2:
         return None
+    mean, half = float(np.mean(values)), interval_half_width(values)
+    return [mean - half, mean + half]
+
+
+def interval_half_width(values: Sequence[float] | np.ndarray) -> float:
+    """Half the width of Student's 95 % interval of the mean of at least two values."""
     from scipy.stats import t
 
-    half = t.ppf((1 + level) / 2, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values))
-    return [float(np.mean(values) - half), float(np.mean(values) + half)]
+    return float(t.ppf(0.975, len(values) - 1)) * float(np.std(values, ddof=1)) / math.sqrt(len(values))
 
 
 def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float | None:
-    """Spearman's correlation; `None` for fewer than three pairs or where one side never changes."""
+    """Spearman's correlation; `None` for fewer than three pairs or if one side is constant."""
     if len(first) < 3 or len(set(first)) == 1 or len(set(second)) == 1:
         return None
     from scipy.stats import spearmanr
@@ -71,15 +77,15 @@ def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float |
     return float(result.statistic)
 
 
-def summarise(group: Group) -> dict[str, Any]:
-    """All numbers of a group's tables, ready for JSON: what is not known is `None`, never NaN."""
+def summarize(group: Group) -> dict[str, Any]:
+    """All numbers of a group's tables, ready for JSON: unknown values are `None`, never NaN."""
     chosen = quantities(group)
-    resets = [line for line in group.lines if line.method == "reset"]
+    resets = [line for line in group.lines if line.is_yardstick]
     notes = list(group.notes)
     if len(resets) > 1:
-        notes.append(f"{len(resets)} reset lines: no gap to any of them is shown")
+        notes.append(f"{len(resets)} reset lines: no gap is shown")
     if not chosen:
-        notes.append("neither accuracies nor losses nor returns in metrics.jsonl")
+        notes.append("there are no accuracies, losses or returns in metrics.jsonl")
     lines = []
     for line in group.lines:
         lines.append(
@@ -134,14 +140,14 @@ def _learning(line: Line, quantity: Quantity, edge: int, resets: Sequence[Line])
 
 
 def _gaps(line: Line, quantity: Quantity, resets: Sequence[Line]) -> tuple[list[list[float]], str | None]:
-    """For each seed, its values minus those of a new network on the same tasks, and where those come from."""
+    """For each seed, its values minus those of a new network on the same tasks, and the source of those."""
     tasks, values = line.series(quantity.field)
     fresh_tasks, fresh = line.series(quantity.fresh)
     if len(fresh_tasks):
         mine = dict(zip(tasks, values, strict=True))
         rows = [mine[task] - new for task, new in zip(fresh_tasks, fresh, strict=True) if task in mine]
         return (np.array(rows).T.tolist(), "a new network in the same run") if rows else ([], None)
-    if line.method == "reset" or len(resets) != 1:
+    if line.is_yardstick or len(resets) != 1:
         return [], None
     reset = resets[0]
     other_tasks, other = reset.series(quantity.field)
@@ -161,7 +167,7 @@ def _by_task_and_seed(line: Line, tasks: np.ndarray, values: np.ndarray) -> Mapp
 
 
 def _unequal_yardstick(lines: Sequence[Mapping[str, Any]], resets: Sequence[Line]) -> list[str]:
-    """Notes on lines whose gap is to a reset run that was tuned in another way."""
+    """Notes on lines whose gap is to a reset run with other settings."""
     measured = [line for line in lines if any(one["gap_to"] == RESET for one in line["learning"].values())]
     notes = []
     for name in TUNED:
@@ -169,12 +175,14 @@ def _unequal_yardstick(lines: Sequence[Mapping[str, Any]], resets: Sequence[Line
         others = {line["label"]: line["settings"].get(name) for line in measured}
         listed = ", ".join(f"{label} {value}" for label, value in others.items() if value != theirs)
         if listed:
-            notes.append(f"the reset run has {name} {theirs}, so gaps contain the difference to others: {listed}")
+            notes.append(
+                f"the reset run has {name} {theirs}, so the gaps of these lines include that difference: {listed}"
+            )
     return notes
 
 
 def _at_the_end(line: Line, metric: str, edge: int) -> dict[str, Any] | None:
-    """The mean over the last tasks, as for accuracies: a single task may be far from its neighbors."""
+    """The mean over the last tasks, as for accuracies, since a single task may be an outlier."""
     _, values = line.series(metric)
     return over_seeds(values[-edge:].mean(0)) if len(values) else None
 
@@ -185,7 +193,7 @@ def _epsilon_ranks(line: Line, notes: list[str]) -> dict[str, Any] | None:
     common = sorted(set.intersection(*(set(tasks) for tasks in ranks.values())))
     if not common:
         if line.diagnostics:
-            notes.append(f"{line.label}: no epsilon-rank at a task's start on held-out rows for all seeds")
+            notes.append(f"{line.label}: at no task do all seeds have an epsilon-rank on held-out rows at the start")
         return None
     first, last = common[0], common[-1]
     return {
@@ -197,7 +205,7 @@ def _epsilon_ranks(line: Line, notes: list[str]) -> dict[str, Any] | None:
 
 
 def _correlation(line: Line, chosen: Sequence[Quantity]) -> dict[str, Any] | None:
-    """Within each seed: epsilon-rank at a task's start against what was learnt at its end."""
+    """Within each seed: correlation of the epsilon-rank at the start of a task with the result at its end."""
     field = chosen[-1].field if chosen else ""
     if field not in ("test_accuracy", "train_accuracy", "test_loss"):
         return None

@@ -1,4 +1,4 @@
-"""Run folders as they lie on disk: which there are, and what is in them."""
+"""Finds and reads run folders."""
 
 import json
 import math
@@ -7,6 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .._settings import words_for
+from ..config import RunConfig
+from ..config.stored import upgrade
+from ..methods import METHODS
 from ..runs import read_stream
 
 
@@ -14,10 +18,10 @@ from ..runs import read_stream
 class Run:
     """One run folder, or one combination of a folder's sweep, its rows sorted into `metrics[seed][task]`.
 
-    Reinforcement learning counts in steps: its rows have no task, `unit` is `"step"` and steps stand for tasks, each
-    the last one of a window.
+    Reinforcement learning counts in steps: its rows have no task, `unit` is `"step"`, and the last step of each window
+    takes the place of the task.
 
-    The values of a sweep stand in `config`, as if the combination had been run alone. Seeds that have diverged are not
+    The values of a sweep are in `config`, as if the combination had been run alone. Seeds that have diverged are not
     in `metrics`; `failed` has the task in which they did.
     """
 
@@ -32,12 +36,12 @@ class Run:
 
     @property
     def method(self) -> str:
-        """The method's name, or a question mark where the configuration has none."""
+        """The method's name, or a question mark if the configuration has none."""
         return str(self.config.get("method", "?"))
 
     @property
     def problem(self) -> str:
-        """The problem and its preset: two presets are two experiments, and never share a table."""
+        """The problem and its preset. Two presets are two experiments, which never share a table."""
         preset = self.config.get("preset")
         return f"{self.config.get('problem', '?')}" + (f" ({preset})" if preset else "")
 
@@ -50,24 +54,24 @@ def find_runs(folders: Iterable[Path]) -> list[Path]:
             raise ValueError(f"{folder} is not a folder")
         here = [path.parent for path in sorted(folder.rglob("config.json")) if (path.parent / "metrics.jsonl").exists()]
         if not here:
-            raise ValueError(f"no run in {folder} nor below it: a run is a folder with config.json and metrics.jsonl")
+            raise ValueError(
+                f"no run found in {folder} or below it: a run is a folder with config.json and metrics.jsonl"
+            )
         found.update({path.resolve(): path for path in here})
     return list(found.values())
 
 
 def read_runs(path: Path) -> list[Run]:
-    """Reads a run folder, also while the run is still writing to it: a run for each combination of its sweep."""
+    """Reads a run folder, even while the run is writing to it. Returns a run for each combination of its sweep."""
     try:
         config = json.loads((path / "config.json").read_text())
     except (OSError, ValueError) as error:
         raise ValueError(f"{path / 'config.json'} cannot be read: {error}") from error
     if not isinstance(config, dict):
-        raise ValueError(f"{path / 'config.json'} must hold an object, it holds a {type(config).__name__}")
+        raise ValueError(f"{path / 'config.json'} must contain an object, but contains a {type(config).__name__}")
     rows, lines = _read_if_there(path / "metrics.jsonl"), _read_if_there(path / "diagnostics.jsonl")
     sweep = config.pop("sweep", None) or {}
-    # Older runs have another name for it, and two of the choices.
-    if "standardise" in config:
-        config["pixels"] = "standardized" if config.pop("standardise") else "unit"
+    config = _in_present_form(config)
     if not rows:
         return [Run(path, config, "task", {}, {}, [], (f"{path}: no task has finished yet: left out",))]
     combinations: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
@@ -92,8 +96,8 @@ def _run(
     diagnostics: list[dict[str, Any]],
     swept: tuple[str, ...],
 ) -> Run:
-    """One run from its rows. `swept` are the settings whose values are those of one combination."""
-    name = ", ".join([path.name, *(f"{each} {config[each]:g}" for each in swept)])
+    """One run from its rows. `swept` are the settings that the combination has values for."""
+    name = ", ".join([path.name, *(f"{each} {words_for(config[each])}" for each in swept)])
     notes: list[str] = []
     unit = "step" if "task" not in rows[0] and "step" in rows[0] else "task"
     metrics: dict[int, dict[int, dict[str, Any]]] = {}
@@ -112,23 +116,37 @@ def _run(
         if broken:
             notes.append(f"{name}: {', '.join(broken)} not finite in {where}, seed {seed}: left out")
         if task in metrics.setdefault(seed, {}):
-            notes.append(f"{name}: {where} of seed {seed} stands twice in metrics.jsonl: the later one counts")
+            notes.append(f"{name}: {where} of seed {seed} is in metrics.jsonl twice: the later one is used")
         known = {name: None if name in broken else value for name, value in row.items()}
         metrics[seed][task] = known | _dead_fraction(row, config)
     left = {seed: tasks for seed, tasks in metrics.items() if seed not in failed}
     return Run(path, config, unit, left, failed, diagnostics, tuple(notes), swept)
 
 
+def _in_present_form(config: dict[str, Any]) -> dict[str, Any]:
+    """A stored configuration under the names of now, and without settings that have no effect on its run.
+
+    A configuration of somebody else's is left as it is, except for the names.
+    """
+    try:
+        return RunConfig.from_json(config).as_json()
+    except (KeyError, TypeError, ValueError):
+        return upgrade(config)
+
+
 def number(task: int, unit: str) -> int:
-    """How a task is called: files count from 0, people from 1. Steps are what they are."""
+    """The number of a task for people: files count tasks from 0, people from 1. Steps do not change."""
     return task + 1 if unit == "task" else task
 
 
 def _dead_fraction(row: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
-    """The share of dead units in each layer, where a row counts them: runs of the ant do."""
-    dead, width = row.get("dead"), config.get("hidden_size")
+    """The fraction of dead units in each layer. Rows of the ant hold counts."""
+    dead, width = row.get("dead"), config.get("width")
     if not isinstance(dead, Mapping) or not isinstance(width, int):
         return {}
+    method = METHODS.get(str(config.get("method")))
+    if method is not None and method.network_options.get("activation") == "crelu":
+        width *= 2  # Each unit has two outputs.
     return {"dead_fraction": {layer: count / width for layer, count in dead.items()}}
 
 

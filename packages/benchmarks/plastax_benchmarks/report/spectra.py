@@ -1,41 +1,26 @@
-"""Plasticity reports of a run: those that it wrote, or new ones of its last checkpoint."""
+"""Plasticity reports of a run: those that it wrote, or new ones from its last checkpoint."""
 
 import json
-import re
 from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from plastax_diagnostics import PlasticityReport
 
 from .._errors import UsageError, usage_errors
+from ..runs import ReportPlace, swept_name
 
 
-NAME = re.compile(
-    r"task(?P<task>\d+)-seed(?P<seed>\d+)(?P<swept>.*)-(?P<when>start|end)-(?P<rows>train|held_out)\.json"
-)
+Reports = dict[ReportPlace, PlasticityReport]
 
 
-class Place(NamedTuple):
-    """What a report is about. `swept` names the values of a sweep, as in `weight_decay-0.001`."""
-
-    task: int
-    seed: int
-    swept: str
-    when: str
-    rows: str
-
-
-Reports = dict[Place, PlasticityReport]
-
-
-def find_reports(run: Path) -> dict[Place, Path]:
+def find_reports(run: Path) -> dict[ReportPlace, Path]:
     """The reports that a run has written so far."""
     found = {}
     for path in sorted((run / "reports").glob("*.json")):
-        if match := NAME.fullmatch(path.name):
-            swept = match["swept"].removeprefix("-")
-            found[Place(int(match["task"]), int(match["seed"]), swept, match["when"], match["rows"])] = path
+        if place := ReportPlace.of_file(path.name):
+            found[place] = path
     return found
 
 
@@ -45,19 +30,21 @@ def read_report(path: Path) -> PlasticityReport:
         return PlasticityReport.from_json(path.read_text())
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise UsageError(
-            f"{path} is not a plasticity report ({error}): delete it, or bring it back from a copy"
+            f"{path} is not a plasticity report ({error}): delete it, or restore it from a backup"
         ) from error
 
 
-def choose(places: Iterable[Place], tasks: Collection[int], seed: int | None, swept: str | None) -> list[Place]:
-    """The reports to show: of one seed and one member of a sweep, and of the first, a middle and the last task.
+def choose(
+    places: Iterable[ReportPlace], tasks: Collection[int], seed: int | None, swept: str | None
+) -> list[ReportPlace]:
+    """The reports to show: of one seed and one member of a sweep, for the first, a middle and the last task.
 
     **Arguments:**
 
-    - `places`: all there are, at least one.
-    - `tasks`: those to show instead, counted from 0 as in the names of files.
-    - `seed`: the first there is by default.
-    - `swept`: the first there is by default.
+    - `places`: all available reports, at least one.
+    - `tasks`: the tasks to show instead, counted from 0 as in the names of files.
+    - `seed`: the seed; the first one by default.
+    - `swept`: the member of a sweep; the first one by default.
     """
     left = sorted(places)
     seed = left[0].seed if seed is None else seed
@@ -67,7 +54,7 @@ def choose(places: Iterable[Place], tasks: Collection[int], seed: int | None, sw
     return _only(left, "task", tasks or {known[0], known[len(known) // 2], known[-1]})
 
 
-def _only(places: list[Place], name: str, wanted: Collection[Any]) -> list[Place]:
+def _only(places: list[ReportPlace], name: str, wanted: Collection[Any]) -> list[ReportPlace]:
     known = sorted({getattr(place, name) for place in places})
     # Files count tasks from 0, people from 1.
     first = 1 if name == "task" else 0
@@ -81,61 +68,67 @@ def _only(places: list[Place], name: str, wanted: Collection[Any]) -> list[Place
 def of_last_checkpoint(
     run: Path, seed: int | None, swept: str | None, data_dir: Path | None, tell: Callable[[str], None]
 ) -> Reports:
-    """New reports of the last network that was saved: at the end of its last task, and at the start of the next one.
+    """New reports of the last saved network: at the end of its last task, and at the start of the next one.
 
     **Arguments:**
 
-    - `run`: the folder of the run, which may be going on.
+    - `run`: the folder of the run, which may still be running.
     - `seed`, `swept`: which network; the first by default.
     - `data_dir`: where data sets are.
     - `tell`: called with a sentence before work that takes a while.
     """
     import jax
 
-    from ..config.run import Settings
+    from ..config import RunConfig
+    from ..problems.catalog import SupervisedProblem
     from ..problems.load import load_problem
     from ..runs import read_checkpoint
     from ..training.curvature import diagnose
-    from ..training.loop import members_of
-    from ..training.replicas import Programs
-    from ..training.task import Trainer
+    from ..training.loop import make_groups, packed, unpacked
+    from ..training.members import members_of
+    from ..training.stored import restore
 
-    config = _config(run)
-    sweep = config.pop("sweep", {})
+    values = _config(run)
+    sweep = values.pop("sweep", {})
     with usage_errors():
-        settings = Settings.from_json(config, data_dir=data_dir, out=run)
-        members = members_of(settings, sweep)
-    names = {Place(0, each.seed, swept_name(each.strengths), "end", "train"): i for i, each in enumerate(members)}
+        config = RunConfig.from_json(values, data_dir=data_dir, out=run)
+        assert isinstance(config.problem, SupervisedProblem)
+        members = members_of(config, sweep)
+    names = {
+        ReportPlace(0, member.seed, swept_name(member.values), "end", "train"): i for i, member in enumerate(members)
+    }
     chosen = choose(names, [], seed, swept)[0]
     if not (run / "checkpoints").is_dir():
         raise UsageError(f"{run} has neither reports nor checkpoints yet: wait for its first task to end")
     with usage_errors():
-        problem, data = load_problem(settings)
-    trainer = Trainer(problem, settings)
-    programs = Programs(trainer, data, members)
-    found = read_checkpoint(run, jax.eval_shape(lambda: programs.init(0)))
+        problem, data = load_problem(config.problem, config.data_dir)
+    groups = make_groups(config, problem, data, members)
+    target = jax.eval_shape(lambda: packed([group.replicas.init(0) for group in groups]))
+    found = restore(partial(read_checkpoint, run), config, target)
     if found is None or found[0] == 0:
-        raise UsageError(f"{run} has neither reports nor a checkpoint after its first task: wait for that task to end")
+        raise UsageError(
+            f"{run} has neither reports nor a checkpoint after its first task yet: wait for that task to end"
+        )
     done, learners = found
-    which = names[chosen]
-    learner, keys = jax.tree.map(lambda leaf: leaf[which], (learners, programs.members.keys))
+    member = names[chosen]
+    n, group = next((n, group) for n, group in enumerate(groups) if member in group.places)
+    place = group.places.index(member)
+
+    def own(learners):
+        return jax.tree.map(lambda leaf: leaf[place], learners)
+
+    learner = own(unpacked(learners)[n])
     reports = {}
-    for number, when in ((done - 1, "end"), (done, "start")):
-        if when == "start" and settings.problem == "incremental-cifar" and done >= settings.num_tasks:
-            continue  # There may be no class left for another task.
-        if when == "start" and settings.method == "reset":
-            fresh = jax.tree.map(lambda leaf: leaf[which], programs.init(number))
-            learner = fresh
-        tell(f"Looking at seed {chosen.seed} at the {when} of task {number + 1}, which takes a while ...")
-        for rows, _, text in diagnose(trainer, learner, keys, data, number, strengths=members[which].strengths):
-            place = Place(number, chosen.seed, chosen.swept, when, rows)
-            reports[place] = PlasticityReport.from_json(text)
+    for task, when in ((done - 1, "end"), (done, "start")):
+        if when == "start" and config.problem.name == "incremental-cifar" and done >= config.problem.num_tasks:
+            continue  # There may be no classes left for another task.
+        if when == "start" and config.method.renews_network:
+            learner = own(group.replicas.init(task))
+        tell(f"Measuring seed {chosen.seed} at the {when} of task {task + 1}, which takes a while ...")
+        view = group.replicas.view(place, task)
+        for rows, _, text in diagnose(group.trainer, learner, view, values=members[member].values):
+            reports[ReportPlace(task, chosen.seed, chosen.swept, when, rows)] = PlasticityReport.from_json(text)
     return reports
-
-
-def swept_name(strengths: dict[str, float]) -> str:
-    """The values of a sweep, as they stand in the names of reports."""
-    return "-".join(f"{name}-{value:g}" for name, value in strengths.items())
 
 
 def _config(run: Path) -> dict[str, Any]:
@@ -145,6 +138,6 @@ def _config(run: Path) -> dict[str, Any]:
         raise UsageError(f"{run / 'config.json'} cannot be read: {error}") from error
     if not isinstance(config, dict) or "problem" not in config:
         raise UsageError(f"{run / 'config.json'} holds no settings of a run")
-    if "network" not in config:
+    if config["problem"] == "slippery-ant":
         raise UsageError(f"{run} is a run of {config['problem']}: spectra are for supervised problems")
     return config

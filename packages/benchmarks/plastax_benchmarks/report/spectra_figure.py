@@ -7,11 +7,12 @@ from typing import NamedTuple
 
 from plastax_diagnostics import CurvatureSummary, draw_density, stretch_eigenvalue_axis
 
+from ..runs import ReportPlace
 from .figure import save_png
-from .spectra import Place, Reports
+from .spectra import Reports
 
 
-COLOURS = {"train": "tab:blue", "held_out": "tab:orange"}
+COLORS = {"train": "tab:blue", "held_out": "tab:orange"}
 """As in the paper."""
 
 NAMES = {"train": "training rows", "held_out": "held-out rows"}
@@ -19,17 +20,17 @@ NAMES = {"train": "training rows", "held_out": "held-out rows"}
 KINDS = {"Hessian": attrgetter("hessian"), "Gauss-Newton": attrgetter("gram")}
 
 FLOOR = 1e-7
-"""Densities below are not shown: that of one eigenvalue in a million is about a millionth."""
+"""Smaller densities are not shown. One eigenvalue in a million has a density of about a millionth."""
 
 
 def draw_spectra(reports: Reports, path: Path, title: str) -> None:
-    """Draws the densities of all reports (of one network) along an axis that is linear up to eps, logarithmic beyond.
+    """Draws the densities of all reports (of one network) on an axis that is linear up to eps and logarithmic beyond.
 
     **Arguments:**
 
     - `reports`: at least one.
-    - `path`: of the PNG.
-    - `title`: of the figure.
+    - `path`: the PNG file.
+    - `title`: the title of the figure.
     """
     import matplotlib
 
@@ -61,15 +62,15 @@ def draw_spectra(reports: Reports, path: Path, title: str) -> None:
 
 
 class Panel(NamedTuple):
-    """What one pair of axes shows: a matrix at one moment of one task."""
+    """The content of one pair of axes: a matrix at the start or the end of a task."""
 
     kind: str
     task: int
     when: str
 
 
-def panels(places: Collection[Place]) -> list[list[Panel]]:
-    """A row for each matrix and moment and a column for each task; where that has gaps, a column for each moment."""
+def panels(places: Collection[ReportPlace]) -> list[list[Panel]]:
+    """A row for each matrix and moment and a column for each task. If that leaves gaps, a column for each moment."""
     tasks = sorted({place.task for place in places})
     there = {(place.task, place.when) for place in places}
     moments = [when for when in ("start", "end") if any(place.when == when for place in places)]
@@ -99,13 +100,13 @@ def _draw_panel(axis, panel: Panel, reports: Reports, scale: float) -> None:
     axis.legend(fontsize=7, loc="upper right")
 
 
-def _draw(axis, place: Place, summary: CurvatureSummary, scale: float) -> None:
+def _draw(axis, place: ReportPlace, summary: CurvatureSummary, scale: float) -> None:
     label = f"{NAMES[place.rows]}: {count(summary)} of {summary.size} above eps"
-    draw_density(axis, summary, scale, color=COLOURS[place.rows], label=label)
+    draw_density(axis, summary, scale, color=COLORS[place.rows], label=label)
 
 
 def count(summary: CurvatureSummary) -> str:
-    """An epsilon-rank with its bracket, or alone where it is exact."""
+    """An epsilon-rank with its bracket, or without one if it is exact."""
     rank = summary.epsilon_rank
     if summary.exact:
         return f"{rank.value:.0f}"

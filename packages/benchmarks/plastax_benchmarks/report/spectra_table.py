@@ -8,7 +8,7 @@ from .spectra_figure import count
 
 def as_table(reports: Reports) -> Table:
     """A line for each report."""
-    # As narrow as can be: a terminal has 80 columns.
+    # As narrow as possible, since terminals have 80 columns.
     table = Table(box=None, padding=(0, 1, 0, 0))
     table.add_column("task", justify="right", no_wrap=True)
     for name in ("when", "rows"):
@@ -25,7 +25,7 @@ def as_table(reports: Reports) -> Table:
             count(report.hessian),
             "n/a" if report.gram is None else count(report.gram),
             f"{report.hessian.largest:.3g}",
-            "n/a" if report.residual is None else f"{report.residual.predicted.value:.3f}",
+            "n/a" if report.residual is None else f"{report.residual.predicted.value:.3g}",
             report.verdict,
         )
     return table
@@ -37,9 +37,10 @@ def legend(reports: Reports) -> str:
     thresholds = sorted({f"{report.eps:.3g}" for report in reports.values()})
     samples = max(report.samples for report in reports.values())
     return (
-        f"Ranks: eigenvalues above eps = {' or '.join(thresholds)}, which are learnt within the steps of the task; "
+        f"Ranks: eigenvalues above eps = {' or '.join(thresholds)}, learned within the steps of the task; "
         f"with [lower, upper] where they are not exact counts. On up to {samples} rows, {first.parameters} parameters. "
         "Largest: eigenvalue of the Hessian. "
-        f"Left: the share of its squared residual that the quadratic model of {first.loss.replace('_', '-')} keeps "
-        "after these steps."
+        f"Left: the fraction of the squared residual that the quadratic model of {first.loss.replace('_', '-')} keeps "
+        "after these steps. "
+        'Verdict: about learning with fixed features. "Too slow" holds unless training changes the features.'
     )

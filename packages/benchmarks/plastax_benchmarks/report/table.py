@@ -12,14 +12,14 @@ NOTHING = "-"
 
 
 class Section(NamedTuple):
-    """A table in words: rows of cells under columns."""
+    """A table as text: rows of cells under columns."""
 
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
 
     def without_empty(self, *columns: int) -> "Section":
-        """Drops those of the given columns in which nothing stands, such as epsilon-ranks that nobody asked for."""
+        """Drops those of the given columns that are empty, such as epsilon-ranks that were not measured."""
         empty = {column for column in columns if all(row[column] == NOTHING for row in self.rows)}
         keep = [column for column in range(len(self.columns)) if column not in empty]
         rows = tuple(tuple(row[column] for column in keep) for row in self.rows)
@@ -27,7 +27,7 @@ class Section(NamedTuple):
 
 
 def sections(summary: Mapping[str, Any]) -> list[Section]:
-    """A table for each measure of learning, and one for the state that the networks are left in."""
+    """A table for each measure of learning, and one for the state of the networks at the end."""
     unit, count = summary["unit"], _edge(summary)
     tables = []
     for field, title in summary["quantities"].items():
@@ -44,27 +44,27 @@ def sections(summary: Mapping[str, Any]) -> list[Section]:
         )
         rows = []
         for line in summary["lines"]:
-            learnt = line["learning"][field]
+            learning = line["learning"][field]
             rows.append(
                 (
                     line["label"],
                     _seeds(line),
                     _done(line),
-                    spread(learnt["first"], digits),
-                    spread(learnt["last"], digits),
-                    spread(learnt["change"], digits, sign="+"),
-                    _interval(learnt["change_interval"], digits),
-                    spread(learnt["gap_last"], digits, sign="+"),
+                    spread(learning["first"], digits),
+                    spread(learning["last"], digits),
+                    spread(learning["change"], digits, sign="+"),
+                    _interval(learning["change_interval"], digits),
+                    spread(learning["gap_last"], digits, sign="+"),
                 )
             )
         tables.append(Section(f"{summary['problem']}: {title}", columns, tuple(rows)).without_empty(7))
-    # Where epsilon-ranks stand, a correlation that cannot be had is said to be missing.
+    # Next to epsilon-ranks, a correlation that cannot be computed is shown as missing.
     measured = any(line["epsilon_rank"] for line in summary["lines"])
     return [*tables, _state(summary).without_empty(*range(1, 7 if measured else 8)), _settings(summary)]
 
 
 def _period(summary: Mapping[str, Any]) -> str:
-    """What a row of the metrics is about: steps are measured in windows."""
+    """The unit of a row of the metrics. Steps are measured in windows."""
     return "window" if summary["unit"] == "step" else "task"
 
 
@@ -118,7 +118,7 @@ def _state(summary: Mapping[str, Any]) -> Section:
 
 
 def spread(numbers: Mapping[str, Any] | None, digits: int, sign: str = "") -> str:
-    """Mean ± standard deviation over seeds; a single seed has no spread, which is said."""
+    """Mean ± standard deviation over seeds. A single seed has no spread."""
     if numbers is None:
         return NOTHING
     width = NOTHING if numbers["spread"] is None else f"{numbers['spread']:.{digits}f}"
@@ -149,16 +149,16 @@ def _done(line: Mapping[str, Any]) -> str:
 def legend(summary: Mapping[str, Any]) -> str:
     """How to read the tables, in a few sentences."""
     unit = _period(summary)
-    words = "Mean ± standard deviation over seeds; the interval is Student's, of the mean change from first to last. "
-    sources = {learnt["gap_to"] for line in summary["lines"] for learnt in line["learning"].values()} - {None}
+    words = "Mean ± standard deviation over seeds; the interval is Student's, for the mean change from first to last. "
+    sources = {learning["gap_to"] for line in summary["lines"] for learning in line["learning"].values()} - {None}
     if sources:
-        words += f"Gap: minus {' or '.join(sorted(sources))}, on the same {unit} and seed. "
+        words += f"Gap: difference to {' or '.join(sorted(sources))}, on the same {unit} and seed. "
     if any(line["diverged"] for line in summary["lines"]):
-        words += "Seeds that diverged are left out, which flatters their line. "
+        words += "Seeds that diverged are left out, which makes their line look better. "
     if any(line["epsilon_rank"] for line in summary["lines"]):
         words += (
             f"Epsilon-rank: on held-out rows. Rank correlation: Spearman's, within each seed, of the epsilon-rank at "
-            f"the start of a {unit} with what was reached at its end: mean (range over seeds)."
+            f"the start of a {unit} with the result at its end: mean (range over seeds)."
         )
     return words.rstrip()
 
@@ -170,7 +170,7 @@ def as_rich(section: Section) -> "Table":
 
     view = Table(title=Text(section.title))
     for index, column in enumerate(section.columns):
-        # Never cut: what tells lines of a sweep apart stands at the end of their labels.
+        # Never truncated: the ends of labels distinguish the lines of a sweep.
         view.add_column(Text(column), justify="right" if index else "left", overflow="fold")
     for row in section.rows:
         view.add_row(*map(Text, row))

@@ -4,19 +4,18 @@ import contextlib
 import copy
 import io
 import warnings
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from .config import Backend
 from .environment import Outcome, State
 
 
 @contextlib.contextmanager
 def quiet():
-    """Brax's warnings and what it prints are about brax itself: they go nowhere while it is imported and set up."""
+    """Hides messages and warnings of brax during import and setup, which are not about the run."""
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
         yield
@@ -24,14 +23,14 @@ def quiet():
 
 @contextlib.contextmanager
 def brax_arithmetic():
-    """Brax mixes dtypes and calls what is deprecated: both are allowed while it is traced, and only then."""
+    """Allows mixed dtypes and deprecated functions, which brax uses, while brax is traced."""
     with warnings.catch_warnings(), jax.numpy_dtype_promotion("standard"):
         warnings.simplefilter("ignore")
         yield
 
 
 class Ant:
-    """An ant that is rewarded for moving to the right, for staying upright and for small torques.
+    """An ant that is rewarded for moving to the right, staying upright, and using small torques.
 
     **Arguments:**
 
@@ -41,7 +40,7 @@ class Ant:
     observation_size: int = 27
     action_size: int = 8
 
-    def __init__(self, backend: Backend = "positional"):
+    def __init__(self, backend: Literal["positional", "spring"] = "positional"):
         if backend not in ("positional", "spring"):
             raise ValueError(f"backend must be 'positional' or 'spring', got {backend!r}")
         with quiet(), brax_arithmetic():
@@ -53,7 +52,7 @@ class Ant:
             self.simulator: Any = BraxAnt(backend=backend)
 
     def reset(self, key: PRNGKeyArray, friction: Float[Array, ""]) -> State:
-        """A new start near the origin, with a little noise. Friction plays no part in it."""
+        """A new initial state near the origin, with a little noise. It does not depend on friction."""
         with brax_arithmetic():
             state = self.simulator.reset(key)
         return State(state, state.obs, friction)
@@ -61,13 +60,13 @@ class Ant:
     def step(self, state: State, action: Float[Array, " action"]) -> Outcome:
         """One step of 0.05 s at the friction of the state."""
         with brax_arithmetic():
-            # `metrics` is a dictionary that brax changes in place, so it must not be that of the old state.
+            # Brax changes the dictionary `metrics` in place, so it must not be that of the old state.
             before = state.physics.replace(metrics=dict(state.physics.metrics))
             after = self.with_friction(state.friction).step(before, action)
         return Outcome(State(after, after.obs, state.friction), after.reward, after.done > 0.5)
 
     def with_friction(self, friction: Float[Array, ""]) -> Any:
-        """Brax's environment with all geoms at one sliding friction: a copy, so nothing traced stays behind in ours."""
+        """A copy of brax's environment with one sliding friction for all geoms. The original never holds tracers."""
         simulator, system = copy.copy(self.simulator), self.simulator.sys
         sliding = jnp.broadcast_to(friction, system.geom_friction[:, 0].shape)
         simulator.sys = system.replace(geom_friction=jnp.asarray(system.geom_friction).at[:, 0].set(sliding))

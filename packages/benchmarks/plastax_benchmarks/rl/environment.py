@@ -1,4 +1,4 @@
-"""What PPO asks of an environment. Everything is for one environment, pure, and made for `vmap`."""
+"""The interface of an environment. Its functions are pure and handle one environment. Use `vmap` for several."""
 
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -8,10 +8,10 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 class State(NamedTuple):
     """One environment at one moment.
 
-    - `physics`: whatever the simulator keeps.
+    - `physics`: the simulator's own state.
     - `observation`: what the agent sees.
-    - `friction`: of the floor. It is traced: `state._replace(friction=...)` takes effect from the next step on, and
-        each of many environments under `vmap` has its own.
+    - `friction`: the friction of the floor, a traced value. `state._replace(friction=...)` takes effect at the next
+        step, and each environment under `vmap` has its own.
     """
 
     physics: PyTree
@@ -20,7 +20,7 @@ class State(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a step led to. A `terminated` episode has come to its natural end."""
+    """The result of a step. `terminated` marks a terminal state, not a time limit."""
 
     state: State
     reward: Float[Array, ""]
@@ -29,13 +29,13 @@ class Outcome(NamedTuple):
 
 @runtime_checkable
 class Environment(Protocol):
-    """A simulator. It knows nothing of time limits, broken states and restarts: see `rl/episodes.py`."""
+    """A simulator. Time limits, broken states and new episodes are handled in `rl/rollout.py`."""
 
     observation_size: int
     action_size: int
 
     def reset(self, key: PRNGKeyArray, friction: Float[Array, ""]) -> State:
-        """A new start."""
+        """A new initial state."""
         ...
 
     def step(self, state: State, action: Float[Array, " action"]) -> Outcome:

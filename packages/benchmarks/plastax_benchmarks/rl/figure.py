@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from .config import AntConfig
-from .friction import friction_after
+from ..config import RunConfig
+from .friction import friction_of_task
+from .plan import plan_of
 
 
 def over_seeds(rows: Sequence[dict[str, Any]], name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Steps, and values [steps, seeds] with NaN where there is none."""
+    """Steps, and values [steps, seeds], with NaN for missing values."""
     steps = sorted({row["step"] for row in rows})
     seeds = sorted({row["seed"] for row in rows})
     values = np.full((len(steps), len(seeds)), np.nan)
@@ -21,36 +22,38 @@ def over_seeds(rows: Sequence[dict[str, Any]], name: str) -> tuple[np.ndarray, n
     return np.array(steps), values
 
 
-def figure(rows: Sequence[dict[str, Any]], config: AntConfig) -> bytes:
+def figure(rows: Sequence[dict[str, Any]], config: RunConfig) -> bytes:
     """Return and episode length over steps as a PNG: a line for each seed, a thick one for their mean."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
+    plan = plan_of(config)
+    problem, color = plan.problem, config.method.color
     drawn, axes = plt.subplots(2, 1, figsize=(9, 5.5), sharex=True, height_ratios=(2, 1), constrained_layout=True)
     for axis, (name, title) in zip(axes, (("return", "return"), ("episode_length", "episode length")), strict=True):
         steps, values = over_seeds(rows, name)
-        axis.plot(steps, values, color="#4c72b0", lw=0.8, alpha=0.5)
+        axis.plot(steps, values, color=color, lw=0.8, alpha=0.5)
         known = ~np.isnan(values).all(axis=1)
-        axis.plot(steps[known], np.nanmean(values[known], axis=1), color="#4c72b0", lw=2.2)
+        axis.plot(steps[known], np.nanmean(values[known], axis=1), color=color, lw=2.2)
         axis.set_ylabel(title)
         axis.spines[["top", "right"]].set_visible(False)
-        for change in range(1, config.frictions):
-            axis.axvline(change * config.change_every, color="#8c8c8c", lw=0.8, ls="--")
+        for change in range(1, plan.frictions):
+            axis.axvline(change * problem.change_every, color="#8c8c8c", lw=0.8, ls="--")
     last = max(row["step"] for row in rows)
     axes[0].set_xlim(0, last)
-    shared = config.friction is not None or not config.own_frictions
-    for task in range(config.frictions if shared else 0):
-        friction = float(friction_after(config.friction_seed, task)) if config.friction is None else config.friction
-        begin = task * config.change_every
-        if begin < 0.95 * last:  # A label at the very end would stand beside the figure.
+    shared = problem.friction is not None or not problem.own_frictions
+    for task in range(plan.frictions if shared else 0):
+        friction = friction_of_task(problem, config.seed, task)
+        begin = task * problem.change_every
+        if begin < 0.95 * last:  # A label at the end would be outside of the figure.
             where = ("data", "axes fraction")
             label = axes[0].annotate(f" friction {friction:.2g}", (begin, 0.98), xycoords=where, fontsize=8, va="top")
             label.set_in_layout(False)
     axes[1].set_xlabel("environment steps of each seed")
     number = len({row["seed"] for row in rows})
-    drawn.suptitle(f"Slippery ant, {config.method}, {number} seed{'s' if number > 1 else ''}")
+    drawn.suptitle(f"Slippery ant, {config.method.name}, {number} seed{'s' if number > 1 else ''}")
     image = io.BytesIO()
     drawn.savefig(image, format="png", dpi=120)
     plt.close(drawn)

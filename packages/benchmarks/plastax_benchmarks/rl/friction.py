@@ -1,10 +1,15 @@
-"""Which friction comes when."""
+"""The friction of the floor: its schedule, and the returns before and after each change."""
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Integer
+
+from ..problems.catalog import SlipperyAntSettings
+from .plan import AntPlan
 
 
 LOWEST, HIGHEST = 0.02, 2.0
@@ -13,12 +18,12 @@ LOWEST, HIGHEST = 0.02, 2.0
 def friction_after(
     friction_seed: Integer[Array, ""] | int, changes: Int[Array, "*shape"] | int
 ) -> Float[Array, "*shape"]:
-    """The friction after so many changes: log-uniform in [0.02, 2], a pure function of the two numbers.
+    """The friction after a number of changes: log-uniform in [0.02, 2], a pure function of the two numbers.
 
     **Arguments:**
 
-    - `friction_seed`: which schedule. May be traced.
-    - `changes`: how often friction has changed, 0 for the first friction. May be traced, may be an array.
+    - `friction_seed`: the seed of the schedule. May be traced.
+    - `changes`: the number of changes so far, 0 for the first friction. May be traced, may be an array.
 
     **Returns:**
 
@@ -34,9 +39,47 @@ def friction_after(
 
 
 def friction_at(
-    friction_seed: Integer[Array, ""] | int, change_every: int, fixed: float | None, steps: Int[Array, "*shape"]
+    problem: SlipperyAntSettings, schedule: Integer[Array, ""] | int, steps: Int[Array, "*shape"]
 ) -> Float[Array, "*shape"]:
-    """The friction in force at given steps of a run, or the fixed one."""
-    if fixed is not None:
-        return jnp.full(steps.shape, fixed, jnp.float32)
-    return friction_after(friction_seed, steps // change_every)
+    """The friction at given steps of a run, for one of the schedules, or the constant friction, if there is one."""
+    if problem.friction is not None:
+        return jnp.full(steps.shape, problem.friction, jnp.float32)
+    return friction_after(schedule, steps // problem.change_every)
+
+
+def friction_of_task(problem: SlipperyAntSettings, seed: int, task: int) -> float:
+    """The friction of a seed after `task` changes, as a Python number."""
+    return float(friction_after(problem.schedule(seed), task)) if problem.friction is None else problem.friction
+
+
+def changes_between(plan: AntPlan, first: int, last: int) -> list[int]:
+    """The changes (numbered from 1) from the start of window `first` to the start of window `last` (exclusive)."""
+    if plan.problem.friction is not None:
+        return []
+    begin, end, every = first * plan.window_steps, last * plan.window_steps, plan.problem.change_every
+    return [change for change in range(-(-begin // every), -(-end // every)) if change > 0]
+
+
+def around_changes(history: Sequence[dict[str, Any]], plan: AntPlan, number: int) -> list[dict[str, Any]]:
+    """Lines for the changes whose first whole window afterwards is window `number`, the last of the history.
+
+    The return before a change is that of the last window that ended before or at the change. The return after it is
+    that of the first window that began at or after the change. A window in which no episode ended has no return.
+    """
+    size, lines = plan.window_steps, []
+    for change in changes_between(plan, number - 1, number + 1):
+        at = change * plan.problem.change_every
+        if not (number - 1) * size < at <= number * size:
+            continue
+        sides = {
+            "before": {row["seed"]: row for row in history if row["step"] == at // size * size},
+            "after": {row["seed"]: row for row in history if row["step"] == (number + 1) * size},
+        }
+        for seed in [seed for seed in sides["after"] if seed in sides["before"]]:
+            values = {
+                f"{name}_{when}": rows[seed][name]
+                for name in ("friction", "return", "reward")
+                for when, rows in sides.items()
+            }
+            lines.append({"change": change, "step": at, "seed": seed, **values})
+    return lines

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 
-class Normaliser(NamedTuple):
+class Normalizer(NamedTuple):
     """Statistics of all observations so far: their number, mean, and sum of squared distances from it."""
 
     count: Float[Array, ""]
@@ -14,27 +14,27 @@ class Normaliser(NamedTuple):
     squares: Float[Array, " observation"]
 
 
-def new_normaliser(size: int) -> Normaliser:
-    """Nothing seen yet."""
-    return Normaliser(jnp.zeros(()), jnp.zeros(size), jnp.zeros(size))
+def new_normalizer(size: int) -> Normalizer:
+    """The statistics of no observations."""
+    return Normalizer(jnp.zeros(()), jnp.zeros(size), jnp.zeros(size))
 
 
-def see(normaliser: Normaliser, rows: Float[Array, "rows observation"]) -> Normaliser:
+def add_rows(normalizer: Normalizer, rows: Float[Array, "rows observation"]) -> Normalizer:
     """The statistics with more rows, merged by the formula of Chan, Golub and LeVeque."""
     number = jnp.asarray(rows.shape[0], jnp.float32)
     mean = jnp.mean(rows, axis=0)
-    count = normaliser.count + number
-    shift = mean - normaliser.mean
-    squares = normaliser.squares + jnp.sum((rows - mean) ** 2, axis=0)
-    squares = squares + shift**2 * (normaliser.count * number / count)
-    return Normaliser(count, normaliser.mean + shift * (number / count), squares)
+    count = normalizer.count + number
+    shift = mean - normalizer.mean
+    squares = normalizer.squares + jnp.sum((rows - mean) ** 2, axis=0)
+    squares = squares + shift**2 * (normalizer.count * number / count)
+    return Normalizer(count, normalizer.mean + shift * (number / count), squares)
 
 
-def normalise(
-    normaliser: Normaliser, observation: Float[Array, "*rows observation"]
+def normalize(
+    normalizer: Normalizer, observation: Float[Array, "*rows observation"]
 ) -> Float[Array, "*rows observation"]:
-    """Standardised, and kept within 10 standard deviations; as it is while nothing has been seen."""
-    variance = normaliser.squares / jnp.maximum(normaliser.count, 1.0)
+    """Standardized and clipped to 10 standard deviations; unchanged while there are no statistics yet."""
+    variance = normalizer.squares / jnp.maximum(normalizer.count, 1.0)
     deviation = jnp.sqrt(jnp.maximum(variance, 1e-6))
-    known = jnp.clip((observation - normaliser.mean) / deviation, -10.0, 10.0)
-    return jnp.where(normaliser.count > 0, known, observation)
+    standardized = jnp.clip((observation - normalizer.mean) / deviation, -10.0, 10.0)
+    return jnp.where(normalizer.count > 0, standardized, observation)

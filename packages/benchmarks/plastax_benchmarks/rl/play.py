@@ -1,57 +1,62 @@
 """An episode of a trained ant as a page for the browser."""
 
 import json
-from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from .._errors import UsageError
+from .._errors import UsageError, usage_errors
+from ..config import RunConfig
 from ..runs import RunError, read_checkpoint
+from ..training.stored import restore
+from .agent import EARLIER_AGENT, Agent
 from .ant import Ant, brax_arithmetic, quiet
-from .config import AntConfig
 from .environment import State
-from .normalizer import normalise
-from .policy import to_action
-from .ppo import Learner
-from .rollout import policy_of
-from .training import Programs
+from .friction import friction_at
+from .normalizer import normalize
+from .plan import plan_of
+from .policy import policy_of, to_action
+from .training import AntPrograms
 
 
-def read_config(run: Path) -> AntConfig:
-    """The configuration of a run folder."""
+def read_config(run: Path) -> RunConfig:
+    """The configuration of a run folder, also from an earlier version."""
     path = run / "config.json"
     if not path.exists():
-        raise RunError(f"{run} is no run folder: there is no config.json in it")
-    found = json.loads(path.read_text())
-    if found.get("problem") != "slippery-ant":
-        raise RunError(f"{run} is a run of {found.get('problem')!r}: only slippery-ant can be played")
-    known = {field.name for field in fields(AntConfig)}
-    return AntConfig(**{name: value for name, value in found.items() if name in known}, out=run)
+        raise RunError(
+            f"{run} is not a run folder: it has no config.json. Create one with `plastax run slippery-ant --out {run}`"
+        )
+    values = json.loads(path.read_text())
+    if values.get("problem") != "slippery-ant":
+        raise RunError(f"{run} is a run of {values.get('problem')!r}: only slippery-ant can be played")
+    with usage_errors():
+        return RunConfig.from_json(values, out=run)
 
 
-def read_learner(run: Path, config: AntConfig, environment: Any, seed: int) -> tuple[Learner, int]:
-    """A learner as the newest checkpoint has it, and the number of its environment steps."""
-    programs = Programs(config, environment)
+def read_agent(run: Path, config: RunConfig, environment: Any, seed: int) -> tuple[Agent, int]:
+    """The agent of a seed from the newest checkpoint, and the number of its environment steps."""
+    programs = AntPrograms(config, environment)
     if seed not in programs.seeds:
         raise UsageError(f"{run} has seeds {', '.join(map(str, programs.seeds))}, not {seed}")
-    found = read_checkpoint(run, jax.eval_shape(programs.init))
+    found = restore(partial(read_checkpoint, run), config, jax.eval_shape(programs.init), EARLIER_AGENT)
     if found is None:
         raise RunError(f"{run} has no checkpoint yet: let it run until one is saved")
-    windows, learners = found
+    windows, agents = found
     place = programs.seeds.index(seed)
-    return jax.tree.map(lambda x: x[place], learners), windows * config.window_steps
+    return jax.tree.map(lambda x: x[place], agents), windows * plan_of(config).window_steps
 
 
-def episode(config: AntConfig, ant: Ant, learner: Learner, friction, key, steps: int) -> tuple[State, Any, Any]:
-    """The most likely actions from one start on: all states, rewards, and whether the ant was still up before each."""
+def episode(config: RunConfig, ant: Ant, agent: Agent, friction, key, steps: int) -> tuple[State, Any, Any]:
+    """An episode with the most likely actions: all states, rewards, and whether the ant was upright before each."""
+    actions = plan_of(config).problem.actions
 
     def step(carry, _):
         state, up = carry
-        policy = policy_of(learner.model, normalise(learner.normaliser, state.observation[None]))
-        outcome = ant.step(state, to_action(policy.mean[0], config.actions))
+        policy = policy_of(agent.model, normalize(agent.normalizer, state.observation[None]))
+        outcome = ant.step(state, to_action(policy.mean[0], actions))
         healthy = ~outcome.terminated & jnp.all(jnp.isfinite(outcome.state.observation))
         return (outcome.state, up & healthy), (outcome.state, outcome.reward, up)
 
@@ -70,28 +75,27 @@ def play(
 ) -> Path:
     """Write an episode of a trained ant as a page for the browser.
 
-    The page holds the episode; the viewer itself (brax's, with three.js) comes from the web when the page is opened.
+    The page holds the episode; the viewer (brax's, with three.js) is loaded from the web when the page is opened.
 
     Args:
         run: the folder of a slippery-ant run.
-        out: the page. By default episode.html in the run folder.
-        seed: which of the trained seeds. By default the first.
-        friction: of the floor. By default that of the run's last step.
-        steps: of 0.05 s each; fewer if the ant falls.
-        start: the seed of the episode's start.
+        out: file for the page. By default episode.html in the run folder.
+        seed: which of the trained seeds to show. By default the first.
+        friction: friction of the floor. By default that of the run's last step.
+        steps: number of steps of 0.05 s; fewer if the ant falls.
+        start: random seed of the episode's initial state.
 
     """
     config = read_config(run)
-    ant = Ant(config.backend)
+    problem = plan_of(config).problem
+    ant = Ant(problem.backend)
     seed = config.seed if seed is None else seed
-    learner, done = read_learner(run, config, ant, seed)
+    agent, done = read_agent(run, config, ant, seed)
     if friction is None:
-        from .friction import friction_at
-
         last = jnp.asarray(max(done - 1, 0), jnp.int32)
-        friction = float(friction_at(config.schedule(seed), config.change_every, config.friction, last))
-    acted = jax.jit(lambda learner, friction, key: episode(config, ant, learner, friction, key, steps))
-    states, rewards, up = acted(learner, jnp.asarray(friction, jnp.float32), jax.random.key(start))
+        friction = float(friction_at(problem, problem.schedule(seed), last))
+    acted = jax.jit(lambda agent, friction, key: episode(config, ant, agent, friction, key, steps))
+    states, rewards, up = acted(agent, jnp.asarray(friction, jnp.float32), jax.random.key(start))
     number = int(up.sum())
     out = run / "episode.html" if out is None else out
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -105,6 +109,6 @@ def page(ant: Ant, states: list[Any]) -> str:
     with quiet(), brax_arithmetic():
         from brax.io import html
 
-        # Each of these states is a whole step apart, not one of the simulator's own short ones.
+        # These states are a whole step apart, not one of the simulator's short steps.
         system: Any = ant.simulator.sys.tree_replace({"opt.timestep": float(ant.simulator.dt)})
         return html.render(system, states, height=720)

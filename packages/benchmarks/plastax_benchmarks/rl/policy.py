@@ -1,14 +1,22 @@
-"""Gaussian policies: drawing, judging, and what of it reaches the simulator."""
+"""The Gaussian policy: its samples, their probability, and what the simulator gets."""
 
 import math
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from plastax.models import Gaussian
+from plastax.models import ActorCritic, Gaussian
 
-from .config import Actions
+
+Actions = Literal["unbounded", "clip", "tanh"]
+
+
+def policy_of(model: ActorCritic, observations: Float[Array, "rows observation"]) -> Gaussian:
+    """The policy, computed from the actor only, since rollouts need no values."""
+    mean = model.actor(observations)[0]
+    return Gaussian(mean, jnp.broadcast_to(model.log_std, mean.shape))
 
 
 def draw(policy: Gaussian, noise: Float[Array, "batch actions"]) -> Float[Array, "batch actions"]:
@@ -17,13 +25,13 @@ def draw(policy: Gaussian, noise: Float[Array, "batch actions"]) -> Float[Array,
 
 
 def log_probability(policy: Gaussian, sample: Float[Array, "batch actions"]) -> Float[Array, " batch"]:
-    """Of Gaussian samples, before they are clipped or squashed: the factor that squashing adds drops out of ratios."""
+    """Log-probabilities of samples before clipping or squashing. The factor from squashing cancels in ratios."""
     distance = (sample - policy.mean) * jnp.exp(-policy.log_std)
     return jnp.sum(-0.5 * distance**2 - policy.log_std - 0.5 * math.log(2 * math.pi), axis=-1)
 
 
 def entropy(policy: Gaussian, noise: Float[Array, "batch actions"], actions: Actions) -> Float[Array, " batch"]:
-    """Of the distribution of actions: in closed form, or for tanh an unbiased estimate from standard normal noise."""
+    """The entropy of actions: in closed form, or for tanh an unbiased estimate from standard normal noise."""
     gaussian = jnp.sum(policy.log_std + 0.5 * math.log(2 * math.pi * math.e), axis=-1)
     if actions != "tanh":
         return gaussian
@@ -31,7 +39,7 @@ def entropy(policy: Gaussian, noise: Float[Array, "batch actions"], actions: Act
 
 
 def to_action(sample: Float[Array, "*batch actions"], actions: Actions) -> Float[Array, "*batch actions"]:
-    """What the simulator gets."""
+    """What the simulator gets: the sample itself, clipped to [-1, 1], or its tanh."""
     if actions == "clip":
         return jnp.clip(sample, -1.0, 1.0)
     return jnp.tanh(sample) if actions == "tanh" else sample

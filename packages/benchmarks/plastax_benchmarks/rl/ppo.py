@@ -1,203 +1,212 @@
-"""Proximal policy optimization. Rollouts and updates are one compiled program, and seeds are vmapped over it."""
+"""Proximal policy optimization: advantages, losses, and the epochs of training on a rollout."""
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-import plastax
-import plastax_diagnostics as diagnostics
+from plastax.models import ActorCritic, Gaussian
 
-from .config import AntConfig
-from .environment import Environment
-from .episodes import Episode, begin
-from .friction import friction_at
-from .losses import Rows, actor_loss, standardise, value_loss
-from .normalizer import Normaliser, new_normaliser, see
-from .policy import entropy
-from .rollout import EpisodeSums, episode_sums, roll_out, to_rows
+from ..problems.catalog import SlipperyAntSettings
+from .normalizer import Normalizer, normalize
+from .policy import draw, entropy, log_probability, policy_of
+from .rollout import Trajectory
 
 
-OptimizerOf = Callable[[PRNGKeyArray], optax.GradientTransformationExtraArgs]
-"""From a key (for methods that draw) to the optimizer: any optax chain that ignores arguments it does not know."""
+class RolloutRows(NamedTuple):
+    """A rollout, or a minibatch of it, as rows.
 
-AtChange = Callable[[optax.OptState], optax.OptState]
-"""What is done to the optimizer's state before the first update whose rollout has only seen a new friction."""
+    - `observations`: the inputs of the network, standardized if the settings require it.
+    - `samples`: samples of the Gaussian policy, before clipping or squashing.
+    - `log_probabilities`, `values`: from the network that acted.
+    - `advantages`, `targets`: the advantages of the actions, and the targets of the value.
+    - `noise`: standard normal noise for an estimate of the entropy.
+    """
 
-METRIC_ROWS = 2048
-"""Dead units and effective rank are taken over at most so many rows of a rollout."""
-
-
-class Learner(NamedTuple):
-    """All that changes in the training of one seed. `step` counts steps of the environment."""
-
-    model: plastax.models.ActorCritic
-    optimizer: optax.OptState
-    normaliser: Normaliser
-    episodes: Episode
-    key: PRNGKeyArray
-    step: Int[Array, ""]
+    observations: Float[Array, "*rows observation"]
+    samples: Float[Array, "*rows actions"]
+    log_probabilities: Float[Array, "*rows"]
+    values: Float[Array, "*rows"]
+    advantages: Float[Array, "*rows"]
+    targets: Float[Array, "*rows"]
+    noise: Float[Array, "*rows actions"]
 
 
-class Losses(NamedTuple):
-    """Means over the minibatches of an update, or of a window."""
+class LossParts(NamedTuple):
+    """Means over the rows of a minibatch, over the minibatches of an update, or one for each update."""
 
     actor_loss: Float[Array, "..."]
     value_loss: Float[Array, "..."]
     entropy: Float[Array, "..."]
 
 
-class Window(NamedTuple):
-    """What was seen in a window of updates.
+def to_rows(
+    problem: SlipperyAntSettings,
+    model: ActorCritic,
+    normalizer: Normalizer,
+    trajectory: Trajectory,
+    key: PRNGKeyArray,
+) -> RolloutRows:
+    """The rollout as rows [time * envs, ...] with advantages and targets."""
+    outcome = trajectory.outcome
+    time, envs = outcome.reward.shape
 
-    - `losses`: one of each for each update.
-    - `sums`: over all episodes and steps.
-    - `friction`: at the last step.
-    - `dead`, `effective_rank`: by network, of the last rollout's rows, at the end.
+    def flat(array):
+        return array.reshape(time * envs, *array.shape[2:])
+
+    observations = flat(normalize(normalizer, trajectory.observations))
+    successors = flat(normalize(normalizer, outcome.successor))
+    policy, noise = policy_of(model, observations), flat(trajectory.noise)
+    samples = draw(policy, noise)
+    values = model.critic(observations)[0][:, 0]
+    advantages = generalized_advantages(
+        problem.reward_scale * outcome.reward,
+        values.reshape(time, envs),
+        model.critic(successors)[0].reshape(time, envs),
+        outcome.terminated,
+        outcome.truncated,
+        gamma=problem.gamma,
+        gae_lambda=problem.gae_lambda,
+    )
+    return RolloutRows(
+        observations=observations,
+        samples=samples,
+        log_probabilities=log_probability(policy, samples),
+        values=values,
+        advantages=flat(advantages),
+        targets=flat(advantages) + values,
+        noise=jax.random.normal(key, samples.shape),
+    )
+
+
+def generalized_advantages(
+    rewards: Float[Array, "time *envs"],
+    values: Float[Array, "time *envs"],
+    successor_values: Float[Array, "time *envs"],
+    terminated: Bool[Array, "time *envs"],
+    truncated: Bool[Array, "time *envs"],
+    *,
+    gamma: float,
+    gae_lambda: float,
+) -> Float[Array, "time *envs"]:
+    r"""Generalized advantage estimation: $A_t = \delta_t + \gamma \lambda A_{t+1}$ within an episode.
+
+    Here $\delta_t = r_t + \gamma V(s'_t) - V(s_t)$, with $V(s'_t) = 0$ after a terminal state. Where an episode was
+    truncated, $V(s'_t)$ estimates the rewards that would have followed, and no later $\delta$ counts.
+
+    **Arguments:**
+
+    - `rewards`, `values`: the reward of each step, and the value of the observation before it.
+    - `successor_values`: the value of the observation after the step, before any new episode starts.
+    - `terminated`, `truncated`: whether the episode ended there, or was truncated.
+    - `gamma`, `gae_lambda`: the discount and the decay.
+
+    **Returns:**
+
+    The advantages. Advantages plus values are the targets of the critic.
     """
+    after = jnp.where(terminated, jnp.zeros_like(values), successor_values)
+    deltas = rewards + gamma * after - values
+    decays = jnp.where(terminated | truncated, jnp.zeros_like(values), gamma * gae_lambda)
 
-    losses: Losses
-    sums: EpisodeSums
-    friction: Float[Array, ""]
-    dead: dict[str, Int[Array, ""]]
-    effective_rank: dict[str, Float[Array, ""]]
+    def back(advantage, step):
+        delta, decay = step
+        advantage = delta + decay * advantage
+        return advantage, advantage
 
-
-def init(config: AntConfig, environment: Environment, optimizer_of: OptimizerOf, layer_norm: bool, seed: int | Array):
-    """A new learner for one seed."""
-    model_key, optimizer_key, env_key, key = jax.random.split(jax.random.key(seed), 4)
-    model = plastax.models.ActorCritic(
-        environment.observation_size,
-        environment.action_size,
-        config.hidden_size,
-        activation=config.activation,
-        layer_norm=layer_norm,
-        key=model_key,
-    )
-    step = jnp.zeros((), jnp.int32)
-    friction = friction_at(config.schedule(seed), config.change_every, config.friction, step)
-    episodes = jax.vmap(lambda key: begin(environment, key, friction))(jax.random.split(env_key, config.num_envs))
-    return Learner(
-        model=model,
-        optimizer=optimizer_of(optimizer_key).init(model),  # pyright: ignore[reportArgumentType]
-        normaliser=new_normaliser(environment.observation_size),
-        episodes=episodes,
-        key=key,
-        step=step,
-    )
+    return jax.lax.scan(back, jnp.zeros_like(values[0]), (deltas, decays), reverse=True)[1]
 
 
-def ppo_loss(config: AntConfig, model: plastax.models.ActorCritic, rows: Rows):
+def standardize(advantages: Float[Array, " rows"]) -> Float[Array, " rows"]:
+    """Scales values to mean 0 and standard deviation 1."""
+    return (advantages - jnp.mean(advantages)) / (jnp.std(advantages) + 1e-8)
+
+
+def actor_loss(
+    policy: Gaussian,
+    samples: Float[Array, "rows actions"],
+    log_probabilities: Float[Array, " rows"],
+    advantages: Float[Array, " rows"],
+    clip_eps: float | Float[Array, ""],
+) -> Float[Array, ""]:
+    """The clipped surrogate: moving the probability ratio further than `clip_eps` from 1 gains nothing."""
+    ratio = jnp.exp(log_probability(policy, samples) - log_probabilities)
+    clipped = jnp.clip(ratio, 1.0 - clip_eps, 1.0 + clip_eps)
+    return -jnp.mean(jnp.minimum(ratio * advantages, clipped * advantages))
+
+
+def value_loss(
+    value: Float[Array, " rows"],
+    old: Float[Array, " rows"],
+    targets: Float[Array, " rows"],
+    clip_eps: float | Float[Array, ""] | None,
+) -> Float[Array, ""]:
+    """Squared error; with `clip_eps`, moving the value further than that in one update gains nothing."""
+    error = (value - targets) ** 2
+    if clip_eps is not None:
+        clipped = old + jnp.clip(value - old, -clip_eps, clip_eps)
+        error = jnp.maximum(error, (clipped - targets) ** 2)
+    return jnp.mean(error)
+
+
+def ppo_loss(
+    problem: SlipperyAntSettings, model: ActorCritic, rows: RolloutRows
+) -> tuple[Float[Array, ""], tuple[LossParts, dict[str, Array]]]:
     """PPO's loss on a minibatch, with its parts and the hidden features."""
     (policy, value), features, _ = model(rows.observations)
-    assert isinstance(policy, plastax.models.Gaussian)
-    advantages = standardise(rows.advantages) if config.normalise_advantages else rows.advantages
-    actor = actor_loss(policy, rows.samples, rows.log_probabilities, advantages, config.clip_eps)
-    critic = value_loss(value, rows.values, rows.targets, config.clip_eps if config.clip_values else None)
-    bonus = jnp.mean(entropy(policy, rows.noise, config.actions))
-    total = actor + config.vf_coeff * critic - config.entropy_coeff * bonus
-    return total, (Losses(actor, critic, bonus), features)
-
-
-def collect(
-    config: AntConfig, environment: Environment, learner: Learner, key: PRNGKeyArray, frictions: Float[Array, " time"]
-):
-    """A rollout at given frictions: where the episodes are after it, its rows, its sums, its raw observations."""
-    rollout_key, noise_key = jax.random.split(key)
-    episodes, trajectory = roll_out(
-        config, environment, learner.model, learner.normaliser, learner.episodes, rollout_key, frictions
-    )
-    rows = to_rows(config, learner.model, learner.normaliser, trajectory, noise_key)
-    return episodes, rows, episode_sums(trajectory.outcome), trajectory.observations
+    advantages = standardize(rows.advantages) if problem.normalize_advantages else rows.advantages
+    actor = actor_loss(policy, rows.samples, rows.log_probabilities, advantages, problem.clip_eps)
+    critic = value_loss(value, rows.values, rows.targets, problem.clip_eps if problem.clip_values else None)
+    bonus = jnp.mean(entropy(policy, rows.noise, problem.actions))
+    total = actor + problem.value_weight * critic - problem.entropy_weight * bonus
+    return total, (LossParts(actor, critic, bonus), features)
 
 
 def learn(
-    config: AntConfig,
+    problem: SlipperyAntSettings,
     optimizer: optax.GradientTransformationExtraArgs,
-    model: plastax.models.ActorCritic,
+    model: ActorCritic,
     opt_state: optax.OptState,
-    rows: Rows,
+    rows: RolloutRows,
     key: PRNGKeyArray,
-) -> tuple[Any, optax.OptState, Losses]:
-    """All epochs over the rows of one rollout."""
+    progress: tuple[Float[Array, ""], Float[Array, ""]],
+) -> tuple[Any, optax.OptState, LossParts]:
+    """Trains for all epochs over the rows of one rollout.
 
-    def minibatch(carry, rows):
+    **Arguments:**
+
+    - `problem`: the settings of PPO.
+    - `optimizer`: its `update` gets `inputs=`, `features=` and `progress=`, and ignores what it does not need.
+    - `model`, `opt_state`: the network, and the optimizer's state.
+    - `rows`: the rollout.
+    - `key`: the random key for the order of the rows in each epoch.
+    - `progress`: the fraction of the run that is done before and after these epochs.
+
+    **Returns:**
+
+    The network and the optimizer's state afterwards, and the mean of each part of the loss.
+    """
+    epochs, minibatches = problem.update_epochs, problem.num_minibatches
+
+    def minibatch(carry, inputs):
         model, opt_state = carry
-        gradients, (losses, features) = jax.grad(lambda m: ppo_loss(config, m, rows), has_aux=True)(model)
+        rows, progress = inputs
+        gradients, (losses, features) = jax.grad(lambda m: ppo_loss(problem, m, rows), has_aux=True)(model)
         # Optax's own Adam mixes dtypes.
         with jax.numpy_dtype_promotion("standard"):
             updates, opt_state = optimizer.update(
-                gradients, opt_state, model, inputs=rows.observations, features=features
+                gradients, opt_state, model, inputs=rows.observations, features=features, progress=progress
             )
         return (optax.apply_updates(model, updates), opt_state), losses
 
-    def epoch(carry, key):
-        order = jax.random.permutation(key, config.rows)
-        shuffled = jax.tree.map(lambda x: x[order].reshape(config.num_minibatches, -1, *x.shape[1:]), rows)
-        return jax.lax.scan(minibatch, carry, shuffled)
+    def epoch(carry, inputs):
+        key, progress = inputs
+        order = jax.random.permutation(key, problem.rows)
+        shuffled = jax.tree.map(lambda x: x[order].reshape(minibatches, -1, *x.shape[1:]), rows)
+        return jax.lax.scan(minibatch, carry, (shuffled, progress))
 
-    carry, losses = jax.lax.scan(epoch, (model, opt_state), jax.random.split(key, config.update_epochs))
-    learnt, opt_state = carry
-    return learnt, opt_state, jax.tree.map(jnp.mean, losses)
-
-
-def _changed(config: AntConfig, step: Int[Array, ""]) -> Bool[Array, ""]:
-    """Whether friction has changed since the rollout before, or changes with this one's first step."""
-    return step // config.change_every > (step - config.rows) // config.change_every
-
-
-def update(
-    config: AntConfig,
-    environment: Environment,
-    optimizer,
-    at_change: AtChange | None,
-    learner: Learner,
-    schedule: Int[Array, ""],
-):
-    """One rollout, and what is learnt from it."""
-    if at_change is not None and config.friction is None:
-        state = jax.lax.cond(_changed(config, learner.step), at_change, lambda state: state, learner.optimizer)
-        learner = learner._replace(optimizer=state)
-    key, rollout_key, learn_key = jax.random.split(learner.key, 3)
-    steps = learner.step + config.num_envs * jnp.arange(config.num_steps, dtype=jnp.int32)
-    frictions = friction_at(schedule, config.change_every, config.friction, steps)
-    episodes, rows, sums, observations = collect(config, environment, learner, rollout_key, frictions)
-    model, opt_state, losses = learn(config, optimizer, learner.model, learner.optimizer, rows, learn_key)
-    normaliser = learner.normaliser
-    if config.normalise_observations:
-        # Only now: log-probabilities of the rollout belong to what the network saw then.
-        normaliser = see(normaliser, observations.reshape(config.rows, -1))
-    learner = Learner(model, opt_state, normaliser, episodes, key, learner.step + config.rows)
-    return learner, rows, losses, sums, frictions[-1]
-
-
-def window(
-    config: AntConfig,
-    environment: Environment,
-    optimizer_of: OptimizerOf,
-    at_change: AtChange | None,
-    learner: Learner,
-    schedule: Int[Array, ""],
-):
-    """Several updates at the frictions of a schedule, and what was seen in them."""
-    optimizer = optimizer_of(jax.random.key(0))  # Keys are in the optimizer's state: this one is not used.
-    every = max(1, config.rows // METRIC_ROWS)
-
-    def one(carry, _):
-        learner, rows, losses, sums, friction = update(config, environment, optimizer, at_change, carry[0], schedule)
-        return (learner, rows.observations[::every][:METRIC_ROWS]), (losses, sums, friction)
-
-    seen = jnp.zeros((min(config.rows, METRIC_ROWS), environment.observation_size))
-    (learner, seen), (losses, sums, frictions) = jax.lax.scan(one, (learner, seen), length=config.update_log_freq)
-    _, features, _ = learner.model(seen)
-    result = Window(
-        losses=losses,
-        sums=jax.tree.map(lambda x: jnp.sum(x, axis=0, dtype=x.dtype), sums),
-        friction=frictions[-1],
-        dead=jax.tree.map(lambda dead: jnp.sum(dead.astype(jnp.int32)), diagnostics.dead_units(features)),
-        effective_rank={name: plastax.effective_rank(rows) for name, rows in features.items()},
-    )
-    return learner, result
+    done = jnp.linspace(*progress, epochs * minibatches, endpoint=False).reshape(epochs, minibatches)
+    (learned, opt_state), losses = jax.lax.scan(epoch, (model, opt_state), (jax.random.split(key, epochs), done))
+    return learned, opt_state, jax.tree.map(jnp.mean, losses)

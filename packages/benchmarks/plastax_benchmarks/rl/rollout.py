@@ -1,4 +1,4 @@
-"""Rollouts: a policy at work in many environments at once."""
+"""Rollouts: a policy acts in many environments at once, with time limits, broken states and new episodes."""
 
 from typing import NamedTuple
 
@@ -6,15 +6,40 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from plastax.models import ActorCritic, Gaussian
+from plastax.models import ActorCritic
 
-from .config import AntConfig
-from .environment import Environment
-from .episodes import Episode, Transition, advance
-from .gae import generalised_advantages
-from .losses import Rows
-from .normalizer import Normaliser, normalise
-from .policy import draw, log_probability, to_action
+from ..problems.catalog import SlipperyAntSettings
+from .environment import Environment, State
+from .normalizer import Normalizer, normalize
+from .policy import draw, policy_of, to_action
+
+
+class Episode(NamedTuple):
+    """An environment with a step count, its return so far, and a key for its next initial state."""
+
+    state: State
+    key: PRNGKeyArray
+    length: Int[Array, ""]
+    total: Float[Array, ""]
+
+
+class Transition(NamedTuple):
+    """The result of one step.
+
+    - `successor`: the observation after the action, before any new episode starts. Zeros if it was not finite.
+    - `terminated`: the episode ended in a terminal or broken state, and no rewards follow.
+    - `truncated`: the time limit ended the episode. The value of `successor` estimates the rewards that would follow.
+    - `broken`: the simulator's state is NaN or infinite. The reward of such a step is 0.
+    - `length`, `total`: the length and the return of the episode that ended here, or 0.
+    """
+
+    successor: Float[Array, " observation"]
+    reward: Float[Array, ""]
+    terminated: Bool[Array, ""]
+    truncated: Bool[Array, ""]
+    broken: Bool[Array, ""]
+    length: Int[Array, ""]
+    total: Float[Array, ""]
 
 
 class Trajectory(NamedTuple):
@@ -26,7 +51,7 @@ class Trajectory(NamedTuple):
 
 
 class EpisodeSums(NamedTuple):
-    """What is known of the episodes of a rollout, as sums, so that rollouts can be added up."""
+    """Sums over the steps and the finished episodes of a rollout. The sums of several rollouts can be added."""
 
     reward: Float[Array, ""]
     total: Float[Array, ""]
@@ -35,70 +60,65 @@ class EpisodeSums(NamedTuple):
     nan_resets: Int[Array, ""]
 
 
-def policy_of(model: ActorCritic, observations: Float[Array, "rows observation"]) -> Gaussian:
-    """The actor alone: values are computed for all rows at once, later."""
-    mean = model.actor(observations)[0]
-    assert model.log_std is not None, "PPO here is for continuous actions"
-    return Gaussian(mean, jnp.broadcast_to(model.log_std, mean.shape))
+def begin(environment: Environment, key: PRNGKeyArray, friction: Float[Array, ""]) -> Episode:
+    """The first episode."""
+    key, start = jax.random.split(key)
+    return Episode(environment.reset(start, friction), key, jnp.zeros((), jnp.int32), jnp.zeros(()))
+
+
+def advance(
+    environment: Environment,
+    limit: int,
+    episode: Episode,
+    action: Float[Array, " action"],
+    friction: Float[Array, ""],
+) -> tuple[Episode, Transition]:
+    """One step at a given friction. When an episode ends, a new one starts."""
+    key, start = jax.random.split(episode.key)
+    state, reward, ended = environment.step(episode.state._replace(friction=friction), action)
+    broken = ~(jnp.all(jnp.isfinite(state.observation)) & jnp.isfinite(reward))
+    reward = jnp.where(broken, jnp.zeros_like(reward), reward)
+    length, total = episode.length + 1, episode.total + reward
+    terminated = ended | broken
+    truncated = (length >= limit) & ~terminated
+    done = terminated | truncated
+    # A select, not a branch: under vmap a branch becomes a select anyway, and a new initial state is cheap.
+    fresh = environment.reset(start, friction)
+    kept = jax.tree.map(lambda new, old: jnp.where(done, new, old), fresh, state)
+    transition = Transition(
+        successor=jnp.where(broken, jnp.zeros_like(state.observation), state.observation),
+        reward=reward,
+        terminated=terminated,
+        truncated=truncated,
+        broken=broken,
+        length=jnp.where(done, length, 0),
+        total=jnp.where(done, total, jnp.zeros_like(total)),
+    )
+    return Episode(kept, key, jnp.where(done, 0, length), jnp.where(done, jnp.zeros_like(total), total)), transition
 
 
 def roll_out(
-    config: AntConfig,
+    problem: SlipperyAntSettings,
     environment: Environment,
     model: ActorCritic,
-    normaliser: Normaliser,
+    normalizer: Normalizer,
     episodes: Episode,
     key: PRNGKeyArray,
     frictions: Float[Array, " time"],
 ) -> tuple[Episode, Trajectory]:
-    """Lets the policy act for as many steps as there are frictions, one for each step and for all environments."""
+    """Lets the policy act, one step for each friction. A step's friction is the same in all environments."""
 
     def step(episodes, inputs):
         friction, key = inputs
         observations = episodes.state.observation
-        noise = jax.random.normal(key, (config.num_envs, environment.action_size))
-        sample = draw(policy_of(model, normalise(normaliser, observations)), noise)
-        episodes, outcome = jax.vmap(lambda e, a: advance(environment, config.episode_limit, e, a, friction))(
-            episodes, to_action(sample, config.actions)
+        noise = jax.random.normal(key, (problem.num_envs, environment.action_size))
+        sample = draw(policy_of(model, normalize(normalizer, observations)), noise)
+        episodes, outcome = jax.vmap(lambda e, a: advance(environment, problem.episode_limit, e, a, friction))(
+            episodes, to_action(sample, problem.actions)
         )
         return episodes, Trajectory(observations, noise, outcome)
 
     return jax.lax.scan(step, episodes, (frictions, jax.random.split(key, frictions.size)))
-
-
-def to_rows(
-    config: AntConfig, model: ActorCritic, normaliser: Normaliser, trajectory: Trajectory, key: PRNGKeyArray
-) -> Rows:
-    """The rollout as rows [time * envs, ...] with advantages and targets."""
-    outcome = trajectory.outcome
-    time, envs = outcome.reward.shape
-
-    def flat(array):
-        return array.reshape(time * envs, *array.shape[2:])
-
-    observations = flat(normalise(normaliser, trajectory.observations))
-    successors = flat(normalise(normaliser, outcome.successor))
-    policy, noise = policy_of(model, observations), flat(trajectory.noise)
-    samples = draw(policy, noise)
-    values = model.critic(observations)[0][:, 0]
-    advantages = generalised_advantages(
-        config.reward_scale * outcome.reward,
-        values.reshape(time, envs),
-        model.critic(successors)[0].reshape(time, envs),
-        outcome.terminated,
-        outcome.truncated,
-        gamma=config.gamma,
-        lambda0=config.lambda0,
-    )
-    return Rows(
-        observations=observations,
-        samples=samples,
-        log_probabilities=log_probability(policy, samples),
-        values=values,
-        advantages=flat(advantages),
-        targets=flat(advantages) + values,
-        noise=jax.random.normal(key, samples.shape),
-    )
 
 
 def episode_sums(outcome: Transition) -> EpisodeSums:

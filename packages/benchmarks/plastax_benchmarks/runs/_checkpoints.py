@@ -1,9 +1,9 @@
-"""Checkpoints: a folder each, complete from the moment that it has its name.
+"""Checkpoints: one folder each, which is complete as soon as it has its final name.
 
-`checkpoints/12/arrays` is written by orbax, `checkpoints/12/checkpoint.json` says what belongs to it: the step, the
+`checkpoints/12/arrays` is written by orbax, `checkpoints/12/checkpoint.json` describes it: the step, the
 lengths of the streams at that moment, the checksum of every file, and shape, type and checksum of every array. All of
-it is written under a temporary name, put on the disk, and renamed. A step that is saved again becomes `12.1`, so that
-`12` is there until it is.
+it is written under a temporary name, synced to disk, and renamed. A step that is saved again becomes `12.1`, so that
+`12` stays until the new one is complete.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ CORRUPT = ".corrupt"
 
 
 class Saved(NamedTuple):
-    """What `checkpoint.json` says."""
+    """The content of `checkpoint.json`."""
 
     step: int
     streams: dict[str, int]
@@ -39,17 +39,17 @@ class Saved(NamedTuple):
 
 @functools.cache
 def _orbax():
-    import orbax.checkpoint  # Takes half a second.
-    from etils import epath  # Orbax's own kind of paths.
+    import orbax.checkpoint  # This import takes half a second.
+    from etils import epath  # Orbax's own type of paths.
 
-    # Without its `Checkpointer`, which would make the arrays' folder atomic by itself: here the folder around it is.
+    # Without its `Checkpointer`, which makes the folder of arrays atomic: here the folder around it is atomic.
     handler = orbax.checkpoint.PyTreeCheckpointHandler(use_ocdbt=False, use_compression=False)
     return orbax.checkpoint, handler, epath.Path
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Orbax logs the tracebacks of all its threads before it raises; one error is enough."""
+    """Hides tracebacks of orbax's threads, which it logs before it raises: one error is enough."""
     logger = logging.getLogger("absl")
 
     def drop(record: logging.LogRecord) -> bool:
@@ -63,7 +63,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _write_arrays(folder: Path, arrays: Sequence[np.ndarray]) -> None:
-    # Orbax takes most of its time for each array, however small, and refuses empty ones and empty trees.
+    # Orbax has a large overhead per array, and rejects empty arrays and empty trees.
     packed = pack(arrays)
     folder.mkdir()
     if packed:
@@ -108,7 +108,7 @@ def _file_digests(folder: Path) -> dict[str, str]:
 
 
 def _check_files(folder: Path, digests: Mapping[str, str]) -> None:
-    """Before orbax sees them: a read of its own that fails half-way is not quiet about it."""
+    """Checks files before orbax reads them, since orbax logs errors when a read fails."""
     for name, digest_then in digests.items():
         if _file_digest(folder / name) != digest_then:
             raise ValueError(f"the checksum of {name} is wrong")
@@ -135,7 +135,7 @@ class Checkpoints:
         return sorted(found, key=lambda path: _order(path) or (0, 0), reverse=True)
 
     def save(self, step: int, tree: Any, streams: Mapping[str, int]) -> None:
-        """Saves the tree, and removes the oldest checkpoints beyond those that are kept."""
+        """Saves the tree, and removes the oldest checkpoints beyond `keep`."""
         if step < 0:
             raise ValueError(f"step must not be negative, got {step}")
         stored, arrays = flatten(tree)
@@ -150,7 +150,7 @@ class Checkpoints:
             flush_tree(temporary)
             temporary.rename(path)
             flush(self.folder)
-        except (OSError, ValueError) as error:  # Orbax tells of a full disk by a ValueError.
+        except (OSError, ValueError) as error:  # Orbax raises a ValueError if the disk is full.
             shutil.rmtree(temporary, ignore_errors=True)
             raise RunStopped(
                 f"step {step} could not be saved in {self.folder} ({_in_words(error)}). {self._what_is_left()}: "
@@ -167,7 +167,7 @@ class Checkpoints:
 
     def _clean(self, keep: int | None) -> None:
         old = [] if keep is None else self.existing()[keep:]
-        # The oldest first: a kill in between leaves the newest ones. What stays behind goes the next time.
+        # The oldest first: a kill in between leaves the newest ones. The rest is removed the next time.
         for path in reversed(old):
             shutil.rmtree(path, ignore_errors=True)
         for path in self.folder.iterdir() if self.folder.exists() else ():
@@ -175,13 +175,13 @@ class Checkpoints:
                 shutil.rmtree(path, ignore_errors=True)
 
     def remove_leftovers(self) -> None:
-        """Removes what a killed save has left."""
+        """Removes the remains of a killed save."""
         self._clean(keep=None)
 
     def restore(self, target: Any) -> tuple[Saved, Any] | None:
-        """The newest checkpoint that can be read, in the shape of the target; `None` where there is none at all.
+        """The newest checkpoint that can be read, in the shape of the target; `None` if there are no checkpoints.
 
-        Newer ones that cannot be read are set aside.
+        Newer ones that cannot be read are renamed.
         """
         found = self.read(target)
         if found is None:
@@ -191,7 +191,7 @@ class Checkpoints:
         return saved, tree
 
     def read(self, target: Any) -> tuple[Saved, Any, list[tuple[Path, str]]] | None:
-        """Likewise, with newer ones that cannot be read and why. Nothing is touched, so it needs no lock."""
+        """The same, with newer ones that cannot be read and the reasons. It changes nothing, so it needs no lock."""
         broken: list[tuple[Path, str]] = []
         for path in self.existing():
             try:
@@ -201,7 +201,7 @@ class Checkpoints:
                 continue
             if problem := mismatch(saved.arrays, target):
                 raise RunError(
-                    f"{path} was saved by another program: {problem}. Go on with the version of plastax that wrote it, "
+                    f"{path} was saved by another program: {problem}. Use the version of plastax that wrote it, "
                     "or choose another folder (--out)"
                 )
             try:
@@ -209,7 +209,7 @@ class Checkpoints:
                 arrays = _read_arrays(path / "arrays", saved.arrays)
             except MemoryError:
                 raise
-            except Exception as error:  # Whatever orbax makes of files that are cut, changed or gone.
+            except Exception as error:  # Any error of orbax for files that are truncated, changed or missing.
                 broken.append((path, _in_words(error)))
                 continue
             return saved, unflatten(arrays, target), broken
@@ -217,35 +217,35 @@ class Checkpoints:
             reasons = "\n".join(f"  {path.name}: {reason}" for path, reason in broken)
             raise RunError(
                 f"no checkpoint in {self.folder} can be read:\n{reasons}\n"
-                "Bring one back from a copy, or delete that folder to start over: the metrics, which are untouched, "
-                "are then set aside as metrics.jsonl.1."
+                "Restore one from a backup, or delete that folder to start over: the metrics, which are intact, "
+                "are then renamed to metrics.jsonl.1."
             )
         return None
 
     def _set_aside(self, broken: Sequence[tuple[Path, str]], step: int) -> None:
         for path, reason in broken:
-            self.tell(f"{path} is broken ({reason}): going on from step {step}, saved before it")
+            self.tell(f"{path} is broken ({reason}): resuming from step {step}, which was saved before it")
             aside = path.with_name(path.name + CORRUPT)
             shutil.rmtree(aside, ignore_errors=True)
             path.rename(aside)
 
 
 def read_checkpoint(path: str | os.PathLike[str], target: Any) -> tuple[int, Any] | None:
-    """The newest checkpoint of a run that can be read, for looking at. The run may be going on, and is not disturbed.
+    """Reads the newest intact checkpoint of a run, which may still be running and is not disturbed.
 
     **Arguments:**
 
     - `path`: the folder of the run.
     - `target`: a tree like the saved one, of arrays or of `jax.ShapeDtypeStruct`.
 
-    **Returns:** the step and the tree, on the default device; `None` when nothing was saved yet.
+    **Returns:** the step and the tree, on the default device; `None` if nothing has been saved yet.
     """
     found = Checkpoints(Path(path) / "checkpoints", keep=1, tell=lambda _: None).read(target)
     return None if found is None else (found[0].step, found[1])
 
 
 def _in_words(error: Exception) -> str:
-    code = re.search(r"os_error_code='(\d+)'", str(error))  # In the middle of a long message of orbax.
+    code = re.search(r"os_error_code='(\d+)'", str(error))  # The error is in the middle of a long message of orbax.
     if code:
         return os.strerror(int(code[1]))
     first = (str(error).strip() or type(error).__name__).splitlines()[0]

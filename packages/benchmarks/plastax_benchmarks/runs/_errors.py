@@ -2,8 +2,8 @@
 
 
 class RunError(RuntimeError):
-    """A run folder cannot be used as asked; the message names the way out."""
+    """A run folder cannot be used as requested. The message names a way out."""
 
 
 class RunStopped(RunError):
-    """Something could not be written, usually for a full disk; what was saved before is intact."""
+    """A write failed, usually because the disk is full. Everything saved before is intact."""

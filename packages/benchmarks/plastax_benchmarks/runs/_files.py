@@ -1,4 +1,4 @@
-"""Files that are there as a whole or not at all, even when the power fails."""
+"""Files that are written completely or not at all, even if the power fails."""
 
 import os
 import uuid
@@ -9,12 +9,12 @@ TEMPORARY = ".tmp-"
 
 
 def temporary_beside(path: Path) -> Path:
-    """A name in the same folder that no other attempt uses, and that is recognised as a leftover later."""
+    """A unique temporary name in the same folder, which is later recognized as a leftover."""
     return path.with_name(f"{TEMPORARY}{path.name}-{uuid.uuid4().hex[:8]}")
 
 
 def flush(path: Path) -> None:
-    """Puts a file's content, or a folder's list of names, on the disk."""
+    """Syncs a file's content, or a folder's list of names, to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -23,7 +23,7 @@ def flush(path: Path) -> None:
 
 
 def flush_tree(folder: Path) -> None:
-    """Puts a folder with all that is in it on the disk."""
+    """Syncs a folder with all its content to disk."""
     for parent, _, files in os.walk(folder, topdown=False):
         for name in files:
             flush(Path(parent, name))
@@ -31,14 +31,14 @@ def flush_tree(folder: Path) -> None:
 
 
 def write_all(descriptor: int, data: bytes) -> None:
-    """One write where the system takes it all; a nearly full disk takes a part first and fails at the next."""
+    """Writes all data. Usually this is one write; a nearly full disk accepts a part, and the next write fails."""
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """The old content or the new one is in place at any moment, never a mixture."""
+    """Replaces a file atomically: at any moment it has the old or the new content, never a mixture."""
     temporary = temporary_beside(path)
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)

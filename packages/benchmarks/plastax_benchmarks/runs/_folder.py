@@ -21,7 +21,7 @@ OWN_NAMES = ("config.json", "environment.json", "lock", "checkpoints")
 
 
 class RunFolder:
-    """What one run leaves on the disk, locked while it is open. Made by [`plastax_benchmarks.runs.open_run`][]."""
+    """The files of one run, locked while the folder is open. Created by [`plastax_benchmarks.runs.open_run`][]."""
 
     path: Path
 
@@ -43,7 +43,7 @@ class RunFolder:
         self.close()
 
     def close(self) -> None:
-        """Gives the folder free for others."""
+        """Releases the lock."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -52,15 +52,15 @@ class RunFolder:
         if self._lock is None:
             raise ValueError(f"{self.path} is closed: open it again with open_run")
         if restored and not self._restored:
-            raise ValueError(f"{self.path} holds an earlier part of the run: call restore before anything is written")
+            raise ValueError(f"{self.path} contains an earlier part of the run: call restore before writing to it")
 
     def append(self, stream: str, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Adds a line for each row to `<stream>.jsonl`. All are on the disk when it returns; none when it raises.
+        """Adds a line for each row to `<stream>.jsonl`. All lines are on disk when it returns, and none when it raises.
 
         **Arguments:**
 
         - `stream`: one of the names given to `open_run`.
-        - `rows`: what JSON can hold, and numbers of numpy. A NaN is an error that names the row's task and seed.
+        - `rows`: values that JSON supports, and numpy numbers. A NaN raises an error with the row's task and seed.
         """
         self._check_open()
         if stream not in self._streams:
@@ -71,13 +71,13 @@ class RunFolder:
             self._streams[stream].append(data)
 
     def save(self, step: int, tree: Any) -> None:
-        """Saves a checkpoint, and with it how long every stream is now. It is on the disk when this returns.
+        """Saves a checkpoint, with the current length of every stream. It is on disk when this returns.
 
         **Arguments:**
 
-        - `step`: a number that says how far the run is, such as the tasks that are done.
-        - `tree`: all that the run goes on from. Arrays (random keys too) and numbers are saved; other leaves, such as
-            functions, are not, and come from the target when it is restored.
+        - `step`: the progress of the run, such as the number of finished tasks.
+        - `tree`: everything that the run is resumed from. Arrays (random keys too) and numbers are saved; other
+            leaves, such as functions, are not, and come from the target when it is restored.
         """
         self._check_open()
         with hold_interrupts():
@@ -85,14 +85,14 @@ class RunFolder:
             self._checkpoints.save(step, tree, {name: stream.length for name, stream in self._streams.items()})
 
     def restore(self, target: Any) -> tuple[int, Any] | None:
-        """Goes back to the newest checkpoint that can be read: streams are cut to what they were then.
+        """Goes back to the newest checkpoint that can be read, and truncates streams to their length at that time.
 
         **Arguments:**
 
         - `target`: a tree like the saved one, of arrays or of `jax.ShapeDtypeStruct`.
 
-        **Returns:** the step and the tree, on the default device; `None` when nothing was saved yet: then the run
-        starts over, and streams that have lines are set aside.
+        **Returns:** the step and the tree, on the default device; `None` if nothing has been saved yet. The run then
+        starts over, and streams with lines are renamed.
         """
         self._check_open(restored=False)
         found = self._checkpoints.restore(target)
@@ -109,12 +109,10 @@ class RunFolder:
     def _set_streams_aside(self) -> None:
         names = [stream.set_aside() for stream in self._streams.values() if stream.length]
         if names:
-            self._tell(
-                f"{self.path} has no checkpoint: its lines are set aside ({', '.join(names)}), and it starts over"
-            )
+            self._tell(f"{self.path} has no checkpoint: the run starts over, old lines are now in {', '.join(names)}")
 
     def _write_config(self) -> None:
-        """Writes settings that have changed since the last time, now that the run goes on with them."""
+        """Writes settings that have changed since the last time, when the run is resumed with them."""
         path = self.path / "config.json"
         try:
             if not path.exists() or path.read_bytes() != self._config:
@@ -126,18 +124,18 @@ class RunFolder:
             ) from error
 
     def write(self, name: str, data: str | bytes) -> None:
-        """Writes a whole file into the folder: the old content or the new one is there at any moment.
+        """Writes a file into the folder atomically: at any moment it has the old or the new content.
 
         **Arguments:**
 
-        - `name`: such as `reports/task-3.json`; missing folders are made.
+        - `name`: such as `reports/task-3.json`; missing folders are created.
         - `data`: its content.
         """
         self._check_open(restored=False)
         relative = PurePosixPath(name)
         taken = {*OWN_NAMES, *(f"{stream}.jsonl" for stream in self._streams)}
         if relative.is_absolute() or not relative.parts or ".." in relative.parts or relative.parts[0] in taken:
-            raise ValueError(f"name must be a path inside the folder, and none of {sorted(taken)}; got {name!r}")
+            raise ValueError(f"name must be a path inside the folder, but not one of {sorted(taken)}; got {name!r}")
         path = self.path / relative
         try:
             with hold_interrupts():
@@ -155,22 +153,24 @@ def _to_stderr(message: str) -> None:
 
 
 def _prepare(path: Path) -> None:
-    """Makes the folder, and refuses one that holds something else."""
+    """Creates the folder. Rejects one that contains something else."""
     try:
         path.mkdir(parents=True, exist_ok=True)
         names = {entry.name for entry in path.iterdir()}
     except (FileExistsError, NotADirectoryError) as error:
-        raise RunError(f"{path} is a file, or lies in one: choose another folder (--out)") from error
+        raise RunError(f"{path} is a file, or is inside a file: choose another folder (--out)") from error
     except OSError as error:
         raise RunError(f"{path} cannot be used ({error.strerror}): choose another folder (--out)") from error
     others = sorted(name for name in names if name != "lock" and not name.startswith(TEMPORARY))
     if others and "config.json" not in names:
         shown = ", ".join(others[:3]) + (", ..." if len(others) > 3 else "")
-        raise RunError(f"{path} holds something else ({shown}), and no run: choose an empty or a new folder (--out)")
+        raise RunError(
+            f"{path} contains something else ({shown}) and not a run: choose an empty or a new folder (--out)"
+        )
 
 
 def _holds_nothing(path: Path) -> bool:
-    """Whether a folder has no more than settings, as a start leaves it that failed before anything was saved."""
+    """Whether a folder only has settings, because the run failed before anything was saved."""
     own = {"config.json", "environment.json", "lock"}
     files = [file for file in path.rglob("*") if not file.is_dir()]
     return all(file.stat().st_size == 0 or (file.parent == path and file.name in own) for file in files)
@@ -191,19 +191,21 @@ def open_run(
     *,
     streams: Collection[str] = STREAMS,
     may_change: Collection[str] = MAY_CHANGE,
+    read: Callable[[dict[str, Any]], dict[str, Any]] = dict,
     keep: int = 2,
     tell: Callable[[str], None] = _to_stderr,
 ) -> RunFolder:
-    """Opens the folder of a run, a new one or one to go on with, and locks it.
+    """Opens and locks the folder of a run, a new one or one to resume.
 
     **Arguments:**
 
-    - `path`: the folder, which is made where it is missing.
-    - `config`: the run's settings. A folder that was made with others is refused, unless nothing was saved in it.
+    - `path`: the folder, which is created if it does not exist.
+    - `config`: the run's settings. A folder with other settings is rejected, unless nothing was saved in it.
     - `streams`: the files of JSON lines that the run writes.
     - `may_change`: settings that may differ from those in the folder, such as the number of tasks.
-    - `keep`: how many checkpoints are kept.
-    - `tell`: called with a sentence when something is unusual but no error, such as other versions than before.
+    - `read`: converts settings that an earlier version has stored to the form of `config`.
+    - `keep`: the number of checkpoints to keep.
+    - `tell`: called with a sentence if something is unusual but not an error, such as a change of versions.
 
     **Returns:** the open folder, to be used in a `with` block.
 
@@ -225,8 +227,8 @@ def open_run(
     try:
         _remove_leftovers(path)
         nothing = _holds_nothing(path)
-        data = check_config(path, config, may_change, all_may=nothing)
-        if nothing:  # New, or left by a start that failed, which must not block the corrected command.
+        data = check_config(path, config, may_change, all_may=nothing, read=read)
+        if nothing:  # New, or left by a failed start, which must not block the corrected command.
             (path / "environment.json").unlink(missing_ok=True)
             write_atomic(path / "config.json", data)
         check_environment(path, tell)
@@ -234,7 +236,7 @@ def open_run(
     except OSError as error:
         os.close(lock)
         raise RunStopped(
-            f"{path} could not be prepared ({error}): make it writable, free some space, or choose another (--out)"
+            f"{path} could not be prepared ({error}): free some space, make it writable or use another folder (--out)"
         ) from error
     except BaseException:
         os.close(lock)

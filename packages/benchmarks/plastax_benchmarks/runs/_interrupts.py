@@ -1,4 +1,4 @@
-"""Ctrl-C waits for what must not be cut in two."""
+"""Delays Ctrl-C during operations that must not be interrupted."""
 
 import contextlib
 import signal
@@ -10,24 +10,24 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Held:
-    """Whether Ctrl-C was pressed meanwhile."""
+    """Whether Ctrl-C was pressed in the block."""
 
     requested: bool = False
 
 
 @contextlib.contextmanager
 def hold_interrupts() -> Iterator[Held]:
-    """Within the block Ctrl-C is only noted (`held.requested`); `KeyboardInterrupt` comes at its end.
+    """Within the block Ctrl-C is only recorded (`held.requested`). `KeyboardInterrupt` is raised at its end.
 
-    A task's rows and its checkpoint belong together: `with hold_interrupts(): run.append(...); run.save(...)`. The same
-    goes for SIGTERM where somebody handles it. Other threads than the main one never see signals, so that there is
-    nothing to hold.
+    A task's rows and its checkpoint belong together: `with hold_interrupts(): run.append(...); run.save(...)`. SIGTERM
+    is delayed, too, if it has a handler. Only the main thread receives signals, so there is nothing to delay in other
+    threads.
     """
     held = Held()
     if threading.current_thread() is not threading.main_thread():
         yield held
         return
-    # What is ignored or left to the system on purpose stays so.
+    # Signals that are ignored, or left to the system, stay so.
     before = {number: handler for number in SIGNALS if callable(handler := signal.getsignal(number))}
     arrived: list[int] = []
 
@@ -43,5 +43,5 @@ def hold_interrupts() -> Iterator[Held]:
         for number, handler in before.items():
             signal.signal(number, handler)
         if arrived:
-            # The handler that was there before decides: usually it raises KeyboardInterrupt, an outer block notes it.
+            # The previous handler decides: usually it raises KeyboardInterrupt; that of an outer block records it.
             before[signal.Signals(arrived[0])](arrived[0], None)

@@ -1,4 +1,4 @@
-"""One process at a time in a folder. The kernel gives the lock back when its holder dies, however it dies."""
+"""One process at a time in a folder. The kernel releases the lock when its holder ends, even if it is killed."""
 
 import fcntl
 import os
@@ -23,12 +23,12 @@ def take_lock(folder: Path) -> int:
         holder = os.pread(descriptor, 200, 0).decode(errors="replace").strip() or "another process"
         os.close(descriptor)
         raise RunError(
-            f"{folder} is in use by {holder}: wait until it has ended, or choose another folder (--out)"
+            f"{folder} is in use by {holder}: wait until it has finished, or choose another folder (--out)"
         ) from error
     except OSError as error:
         os.close(descriptor)
         raise RunError(
-            f"{folder} cannot be locked ({error.strerror}), so that a second run could write into it unseen: "
+            f"{folder} cannot be locked ({error.strerror}), so a second run could write to it unnoticed: "
             "choose a folder on another disk (--out)"
         ) from error
     return descriptor

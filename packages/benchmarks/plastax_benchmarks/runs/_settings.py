@@ -1,5 +1,6 @@
-"""The settings that a folder belongs to, and the machine that its numbers come from."""
+"""The settings of a run folder, and the environment in which its results were computed."""
 
+import contextlib
 import dataclasses
 import enum
 import importlib.metadata
@@ -19,7 +20,7 @@ MISSING = "(missing)"
 
 
 def plain(value: Any) -> Any:
-    """What the JSON encoder does not know by itself: paths, dataclasses, enums, numpy's numbers."""
+    """Values that the JSON encoder does not support: paths, dataclasses, enums, numpy numbers."""
     if isinstance(value, PurePath):
         return str(value)
     if isinstance(value, enum.Enum):
@@ -39,10 +40,10 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_bytes())
         if not isinstance(content, dict):
-            raise ValueError(f"it holds a {type(content).__name__}, not an object")
+            raise ValueError(f"it contains a {type(content).__name__}, not an object")
     except (ValueError, OSError) as error:
         raise RunError(
-            f"{path} cannot be read ({error}): repair it by hand, or choose another folder (--out)"
+            f"{path} cannot be read ({error}): repair it manually, or choose another folder (--out)"
         ) from error
     return content
 
@@ -56,10 +57,19 @@ def _differences(old: Any, new: Any, name: str = "") -> Iterator[tuple[str, Any,
         yield name, old, new
 
 
-def check_config(folder: Path, config: Mapping[str, Any], may_change: Collection[str], *, all_may: bool) -> bytes:
-    """Checks that `config.json` holds these settings, if there is one, but for those that may change.
+def check_config(
+    folder: Path,
+    config: Mapping[str, Any],
+    may_change: Collection[str],
+    *,
+    all_may: bool,
+    read: Callable[[dict[str, Any]], dict[str, Any]],
+) -> bytes:
+    """Checks that an existing `config.json` has the same settings, except for those that may change.
 
-    **Returns:** its new content; the same as before unless settings have changed that may.
+    `read` converts settings that an earlier version has stored to the current form.
+
+    **Returns:** its new content, which is the old one unless settings that may change have changed.
     """
     path = folder / "config.json"
     try:
@@ -67,14 +77,18 @@ def check_config(folder: Path, config: Mapping[str, Any], may_change: Collection
     except (TypeError, ValueError) as error:
         raise ValueError(f"the settings of {folder} cannot be written as JSON: {error}; got {dict(config)}") from error
     if path.exists():
-        differences = list(_differences(_read(path), json.loads(data)))
+        old = _read(path)
+        # Settings that cannot be converted are compared as stored, so that the error lists the differences.
+        with contextlib.suppress(ValueError, TypeError, KeyError):
+            old = json.loads(_as_bytes(read(old)))
+        differences = list(_differences(old, json.loads(data)))
         refused = [d for d in differences if d[0] not in may_change and d[0].split(".")[0] not in may_change]
         if refused and not all_may:
             lines = [f"  {name}: {old!r} in the folder, {now!r} now" for name, old, now in refused]
             raise RunError(
                 f"{folder} belongs to a run with other settings:\n"
                 + "\n".join(lines)
-                + "\nChoose another folder (--out), or the same settings to go on with that run."
+                + "\nChoose another folder (--out), or the same settings to resume that run."
             )
         if not differences:
             return path.read_bytes()
@@ -97,7 +111,7 @@ def _processor() -> str:
 
 
 def environment() -> dict[str, Any]:
-    """All that the last bits of a result are known to depend on."""
+    """Everything that the last bits of a result are known to depend on."""
     import jax
 
     devices = jax.devices()
@@ -118,7 +132,7 @@ def environment() -> dict[str, Any]:
 
 
 def check_environment(folder: Path, tell: Callable[[str], None]) -> None:
-    """Writes `environment.json`; where it differs from the one that is there, says so and keeps both."""
+    """Writes `environment.json`. If it differs from the existing one, reports that and keeps both."""
     path, now = folder / "environment.json", environment()
     if not path.exists():
         return write_atomic(path, _as_bytes(now))
@@ -127,7 +141,7 @@ def check_environment(folder: Path, tell: Callable[[str], None]) -> None:
     differences = [f"{name} {before} -> {after}" for name, before, after in _differences(old, now)]
     if differences:
         tell(
-            f"{folder} was begun in another environment ({', '.join(differences)}): "
-            "from here on, numbers may differ in the last bits from a run without a break"
+            f"{folder} was started in another environment ({', '.join(differences)}): "
+            "from here on, results may differ in the last bits from an uninterrupted run"
         )
         write_atomic(path, _as_bytes({**now, "earlier": [*earlier, old]}))

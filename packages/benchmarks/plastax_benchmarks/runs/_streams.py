@@ -1,4 +1,4 @@
-"""Files of JSON lines that only grow, by whole groups of lines."""
+"""Append-only files of JSON lines. Groups of lines are added completely or not at all."""
 
 import itertools
 import json
@@ -13,7 +13,7 @@ from ._settings import plain
 
 
 def encode(stream: str, rows: Sequence[Mapping[str, Any]]) -> bytes:
-    """The lines of some rows; a number that is not finite is refused, and named by its task and seed."""
+    """The lines of some rows. A number that is not finite raises an error that names its task and seed."""
     lines = []
     for row in rows:
         try:
@@ -25,22 +25,22 @@ def encode(stream: str, rows: Sequence[Mapping[str, Any]]) -> bytes:
 
 
 class Stream:
-    """One such file, with the length up to which its lines are known to be whole."""
+    """One such file, with the length up to which its lines are known to be complete."""
 
     def __init__(self, path: Path):
         self.path = path
         self.length = self.size()
 
     def size(self) -> int:
-        """The bytes that are in the file now."""
+        """The current size of the file in bytes."""
         return self.path.stat().st_size if self.path.exists() else 0
 
     def append(self, data: bytes) -> None:
-        """All of the data is on the disk when this returns, and none of it when it raises."""
+        """Appends data. All of it is on disk when this returns, and none of it when it raises."""
         new = not self.path.exists()
         descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
         try:
-            # What an earlier failure could not take back goes now.
+            # Removes data that an earlier failure could not remove.
             if os.fstat(descriptor).st_size != self.length:
                 self.check(self.length)
                 os.ftruncate(descriptor, self.length)
@@ -55,22 +55,22 @@ class Stream:
             self.length += len(data)
         except OSError as error:
             raise RunStopped(
-                f"{self.path} could not be extended ({error.strerror}). Its {self.length} bytes so far and the "
+                f"{self.path} could not be extended ({error.strerror}). Its first {self.length} bytes and the "
                 f"checkpoints in {self.path.parent} are intact: free some space and run the same command again"
             ) from error
         finally:
             os.close(descriptor)
 
     def check(self, length: int) -> None:
-        """Refuses a file that has lost lines since its length was saved."""
+        """Rejects a file that has lost lines since its length was saved."""
         if self.size() < length:
             raise RunError(
                 f"{self.path} has {self.size()} bytes, but had {length} before: lines were lost. "
-                f"Bring the file back from a copy, or delete {self.path.parent / 'checkpoints'} to start over"
+                f"Restore the file from a backup, or delete {self.path.parent / 'checkpoints'} to start over"
             )
 
     def set_aside(self) -> str:
-        """Renames the file to the first free one of `metrics.jsonl.1`, `metrics.jsonl.2`, ..."""
+        """Renames the file to the first unused name of `metrics.jsonl.1`, `metrics.jsonl.2`, ..."""
         numbered = (self.path.with_name(f"{self.path.name}.{number}") for number in itertools.count(1))
         aside = next(path for path in numbered if not path.exists())
         self.path.rename(aside)
@@ -79,7 +79,7 @@ class Stream:
         return aside.name
 
     def truncate(self, length: int) -> None:
-        """Drops whatever came after the first `length` bytes."""
+        """Drops everything after the first `length` bytes."""
         if self.size() > length:
             os.truncate(self.path, length)
             flush(self.path)
@@ -87,15 +87,15 @@ class Stream:
 
 
 def read_stream(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
-    """The rows of a file of JSON lines, also while a run is writing it.
+    """The rows of a file of JSON lines, even while a run is writing it.
 
-    A last line without its end is still being written, or was cut off by a kill, and does not count.
+    An incomplete last line is still being written, or was truncated by a kill, and is ignored.
 
     **Arguments:**
 
     - `path`: the file, such as `runs/demo/metrics.jsonl`.
 
-    **Returns:** a dictionary for each line. A broken line elsewhere is a `RunError` that names it.
+    **Returns:** a dictionary for each line. Any other broken line raises a `RunError` that names it.
     """
     rows = []
     for number, line in enumerate(Path(path).read_bytes().split(b"\n")[:-1], start=1):

@@ -1,4 +1,4 @@
-"""Trees of arrays as a flat list of numpy arrays with a description each, and back, to the last bit."""
+"""Converts trees of arrays to a flat list of numpy arrays with a description each, and back, bit for bit."""
 
 import hashlib
 import math
@@ -9,7 +9,7 @@ import numpy as np
 
 
 class Leaf(NamedTuple):
-    """What is known of a leaf without its content."""
+    """The description of a leaf without its content."""
 
     path: str
     shape: list[int]
@@ -20,7 +20,7 @@ class Leaf(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """How a leaf is saved: random keys as the numbers behind them, Python's numbers as arrays of one."""
+    """How a leaf is saved: random keys as key data, Python numbers as arrays with one element."""
 
     leaf: Leaf
     shape: list[int]
@@ -43,7 +43,7 @@ def _leaves(tree: Any) -> tuple[list[tuple[str, Any]], Any]:
 
 
 def _is_saved(leaf: Any) -> bool:
-    """Arrays and numbers are; a function or a string is part of the program, and comes from the target."""
+    """Whether a leaf is saved. Arrays and numbers are; functions and strings come from the target."""
     return hasattr(leaf, "dtype") or isinstance(leaf, bool | int | float | complex)
 
 
@@ -84,7 +84,7 @@ def pack(arrays: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def unpack(packed: Mapping[str, np.ndarray], stored: Sequence[Stored]) -> list[np.ndarray]:
-    """The inverse of `pack`; an array that is not what was packed is a `ValueError`."""
+    """The inverse of `pack`. An array that differs from the packed one raises a `ValueError`."""
     arrays, used = [], dict.fromkeys(packed, 0)
     for one in stored:
         size = math.prod(one.shape)
@@ -99,13 +99,13 @@ def unpack(packed: Mapping[str, np.ndarray], stored: Sequence[Stored]) -> list[n
 
 
 def mismatch(stored: Sequence[Stored], target: Any) -> str:
-    """The first leaf that is saved otherwise than the target wants it, in words; empty when all fit."""
+    """Describes the first leaf that does not match the target; empty if all leaves match."""
     wanted = [_describe(path, leaf) for path, leaf in _leaves(target)[0] if _is_saved(leaf)]
     for have, want in zip(stored, wanted, strict=False):
         if have.leaf != want:
-            return f"it holds {have.leaf} where {want} is wanted"
+            return f"it contains {have.leaf} where {want} is expected"
     if len(stored) != len(wanted):
-        return f"it holds {len(stored)} arrays where {len(wanted)} are wanted"
+        return f"it contains {len(stored)} arrays where {len(wanted)} are expected"
     return ""
 
 
@@ -120,15 +120,15 @@ def _like(array: np.ndarray, target: Any) -> Any:
     if not hasattr(target, "dtype"):
         return array.item()
     if getattr(target, "weak_type", False):
-        # Else strict promotion, or a second compilation, would tell a resumed run from one without a break.
+        # Otherwise strict promotion or a second compilation would distinguish a resumed run from an uninterrupted one.
         weak = jnp.broadcast_to(jnp.asarray(array.dtype.type(0).item()), array.shape)
         if weak.dtype == array.dtype:
             return weak.at[...].set(array)
-    return jnp.array(array)  # A copy: numpy's memory must not be shared with a buffer that is donated later.
+    return jnp.array(array)  # A copy, since numpy's memory must not be shared with a buffer that is donated later.
 
 
 def _implementation(target: Any) -> str:
-    """The name of a key's implementation, which an abstract key does not tell."""
+    """The name of a key's implementation, which an abstract key does not store."""
     import jax
 
     names = ("threefry2x32", "rbg", "unsafe_rbg")
@@ -139,7 +139,7 @@ def _implementation(target: Any) -> str:
 
 
 def unflatten(arrays: Sequence[np.ndarray], target: Any) -> Any:
-    """The target's tree with these arrays, on the default device; leaves that are not saved are the target's."""
+    """The target's tree with these arrays, on the default device; leaves that are not saved come from the target."""
     import jax
 
     leaves, structure = _leaves(target)

@@ -1,11 +1,10 @@
-"""Batch-1 SGD steps of a dense ReLU network with fewer passes over its weights: the same steps, up to rounding.
+"""SGD steps with batch size 1 for a dense ReLU network, with fewer passes over its weights. Equal up to rounding.
 
 With one sample, the gradient of a kernel is a product of two vectors, and a step of SGD with weight decay is
 W <- c W - r h d^T, with c = 1 - rate * decay. Over a block of steps W_t = c^t (W_0 + A^T D), where the rows of A and D
-are h and -r d/c^(t+1) of the steps so far. So kernels stay as they are for a block, products with them are corrected by
-products with the thin A and D, and one matrix product at the end of the block brings them up to date. A plain step
-reads a kernel three times and writes it once; here it is read twice. The first layer's products are known before the
-block begins.
+are h and -r d/c^(t+1) of the steps so far. So kernels stay constant during a block. Products with them are corrected by
+products with the thin A and D, and one matrix product at the end of the block updates them. A plain step reads a kernel
+three times and writes it once; here it is read twice. The first layer's products are computed before the block starts.
 """
 
 from collections.abc import Callable
@@ -15,11 +14,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from ..config.run import Settings
+from ..config import RunConfig
+from ..config.networks import MLP
+from ..config.optimizers import SGD
 
 
 LONGEST = 50
-"""Steps in a block: longer ones make the thin products dear, shorter ones the product at the end."""
+"""Steps in a block. Longer blocks make the thin products expensive, shorter ones the product at the end."""
 
 
 class Affine(NamedTuple):
@@ -31,47 +32,52 @@ class Affine(NamedTuple):
 
 Layers = tuple[Affine, ...]
 OfOutputs = Callable[[Array, PyTree], tuple[Array, Array]]
-"""From the outputs for one sample and its target to the loss and whether it was a hit."""
+"""Computes the loss, and whether the prediction is correct, from the outputs for one sample and its target."""
 
 
 class _Carry(NamedTuple):
-    """What changes within a block: all but the hidden kernels."""
+    """Everything that changes within a block, which is all except the hidden kernels."""
 
     biases: tuple[Array, ...]
     head: Affine
-    rows: tuple[Array, ...]  # A of each hidden layer but the first, whose A are the inputs.
+    rows: tuple[Array, ...]  # A of each hidden layer except the first, whose A is the inputs.
     slopes: tuple[Array, ...]  # D of each hidden layer.
     loss: Array
     correct: Array
 
 
-def applies(settings: Settings) -> bool:
-    """Whether a run's steps are of this kind: plain SGD, at most with weight decay, and one sample at a time."""
+def applies(config: RunConfig) -> bool:
+    """Whether a run can use these steps: plain SGD with or without weight decay, and batch size 1."""
+    optimizer, network = config.optimizer, config.network
     return (
-        settings.method in ("bp", "l2", "er", "l2_er", "reset")
-        and (settings.network, settings.activation, settings.batch_size) == ("mlp", "relu", 1)
-        and (settings.optimizer, settings.momentum, settings.anneal) == ("sgd", 0.0, False)
-        and settings.max_grad_norm is None
+        config.method.adds_only_weight_decay
+        and isinstance(network, MLP)
+        and network.activation == "relu"
+        and config.settings["batch_size"] == 1
+        and isinstance(optimizer, SGD)
+        and optimizer.momentum == 0
+        and not optimizer.anneal
+        and optimizer.max_grad_norm is None
         # Factors are divided by powers of 1 - rate * decay.
-        and settings.learning_rate * (settings.weight_decay or 0.0) < 0.1
+        and optimizer.learning_rate * getattr(config.method, "weight_decay", 0.0) < 0.1
     )
 
 
 def take_steps(
     layers: Layers, inputs: Float[Array, "steps inputs"], targets: PyTree, of_outputs: OfOutputs, rate, decay
 ) -> tuple[Layers, Array, Array]:
-    """One step of SGD for each input, in their order.
+    """One step of SGD for each input, in order.
 
     **Arguments:**
 
-    - `layers`: those of the network, with ReLUs between them; the last one is the output layer.
+    - `layers`: the layers of the network, with ReLUs between them; the last one is the output layer.
     - `inputs`, `targets`: one sample for each step.
-    - `of_outputs`: the loss and a hit or miss, from outputs and target.
+    - `of_outputs`: computes the loss and whether the prediction is correct, from outputs and target.
     - `rate`, `decay`: the learning rate, and the weight decay that is added to the gradient as `decay * parameter`.
 
     **Returns:**
 
-    The layers after all steps, and the sums of losses and hits before each.
+    The layers after all steps, and the sums of losses and of correct predictions, each measured before its step.
     """
     count = inputs.shape[0]
     size = max(each for each in range(1, LONGEST + 1) if count % each == 0)
@@ -96,7 +102,7 @@ def _block(
     keep = jnp.asarray(1 - rate * decay, inputs.dtype)
     rate = jnp.asarray(rate, inputs.dtype)
     kernels = [layer.kernel for layer in hidden]
-    # The head is small: it is stepped as it is.
+    # The head is small: it takes plain steps.
     start = _Carry(
         tuple(layer.bias for layer in hidden),
         head,

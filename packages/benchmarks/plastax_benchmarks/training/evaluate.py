@@ -5,24 +5,23 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Float, PyTree
 
 import plastax
 import plastax_diagnostics as diagnostics
 
-from ..problems.stream import Task
-from .task import Keys, Learner, Trainer, hits, losses, some_examples
+from .task import Learner, TaskView, Trainer, hits, losses, some_examples
 
 
 CHUNK = 100
-"""Rows at a time: the patches of a convolution are many times its input."""
+"""Rows at a time: the patches of a convolution take many times the memory of its input."""
 
 DORMANT = 0.025
-"""A unit below this share of its layer's mean activity is dormant (Sokar et al. 2023)."""
+"""A unit below this fraction of its layer's mean activity is dormant (Sokar et al. 2023)."""
 
 
 class Evaluation(NamedTuple):
-    """A network as it is at one moment."""
+    """The state of a network at one moment."""
 
     test_accuracy: Float[Array, ""]
     train_accuracy: Float[Array, ""]
@@ -40,13 +39,12 @@ class Score(NamedTuple):
     loss: Float[Array, ""]
 
 
-def evaluate(trainer: Trainer, learner: Learner, keys: Keys, data: PyTree, number: Int[Array, ""]) -> Evaluation:
+def evaluate(trainer: Trainer, learner: Learner, view: TaskView) -> Evaluation:
     """Accuracy on held-out and on training rows of a task, and the state of units on held-out rows."""
-    task = trainer.problem.task(data, keys.stream, number)
-    held_out, ranks, active, size = _look(trainer, learner, keys, data, task, number, held_out=True)
-    train = _look(trainer, learner, keys, data, task, number, held_out=False)[0]
+    held_out, ranks, active, size = _measure(trainer, learner, view, held_out=True)
+    train = _measure(trainer, learner, view, held_out=False)[0]
     dead = jnp.concatenate([~each for each in active.values()])
-    # As a product, so that a dead layer is no 0/0.
+    # As a product, so that a dead layer does not give 0/0.
     dormant = jnp.concatenate([each <= DORMANT * jnp.mean(each) for each in size.values()])
     return Evaluation(
         test_accuracy=held_out.accuracy,
@@ -59,18 +57,18 @@ def evaluate(trainer: Trainer, learner: Learner, keys: Keys, data: PyTree, numbe
     )
 
 
-def test_accuracy(trainer: Trainer, learner: Learner, keys: Keys, data: PyTree, number: Int[Array, ""]):
+def test_accuracy(trainer: Trainer, learner: Learner, view: TaskView) -> Float[Array, ""]:
     """Accuracy on held-out rows of a task."""
-    task = trainer.problem.task(data, keys.stream, number)
-    return _look(trainer, learner, keys, data, task, number, held_out=True)[0].accuracy
+    return _measure(trainer, learner, view, held_out=True)[0].accuracy
 
 
-def _look(
-    trainer: Trainer, learner: Learner, keys: Keys, data: PyTree, task: Task, number: Array, *, held_out: bool
+def _measure(
+    trainer: Trainer, learner: Learner, view: TaskView, *, held_out: bool
 ) -> tuple[Score, dict[str, Array], dict[str, Array], dict[str, Array]]:
-    """The score, effective ranks of the layers that count, and which units are active, and how much."""
-    key = jax.random.fold_in(jax.random.fold_in(keys.order, number), 1 + held_out)
-    examples, weights = some_examples(trainer.problem, data, task, key, trainer.settings.eval_size, held_out=held_out)
+    """The score, effective ranks of the selected layers, and which units are active and how much."""
+    task, size = trainer.task(view), trainer.config.settings["eval_size"]
+    key = jax.random.fold_in(jax.random.fold_in(view.keys.order, view.index), 1 + held_out)
+    examples, weights = some_examples(trainer.problem, view.data, task, key, size, held_out=held_out)
     counted = jax.eval_shape(lambda x: trainer.apply(learner, task, x, train=False)[1], examples.inputs)
     layers = trainer.network.rank_layers
 
@@ -97,7 +95,7 @@ def _look(
 def _in_chunks(function, batch: PyTree, size: int):
     """Applies a function to at most `CHUNK` rows at a time: (loss, hits, active, share, features) of all rows.
 
-    Rows that fill the last chunk up are copies with weight 0.
+    Rows that fill up the last chunk are copies with weight 0.
     """
     chunks = -(-size // CHUNK)
     rows = jnp.arange(chunks * CHUNK) if chunks > 1 else jnp.arange(size)

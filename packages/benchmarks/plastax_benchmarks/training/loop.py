@@ -1,67 +1,67 @@
 """A run: the host loop over tasks, around compiled programs.
 
-All numbers of a run follow from its settings. Killed at any moment and started again, it goes on from its last
-checkpoint and ends with the same metrics, to the last bit, on the same machine.
+All results of a run are determined by its configuration. A run that is killed at any moment and started again resumes
+from its last checkpoint and ends with the same metrics, bit for bit, on the same machine.
 """
 
 import contextlib
-import dataclasses
-import itertools
 import signal
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from rich.console import Console
 
-from .._errors import usage_errors
-from .._threads import single_threaded_lapack
-from ..config.run import Settings, check_sweep
+from plastax_kernels import set_lapack_threads
+
+from .._errors import UsageError, usage_errors
+from ..config import RunConfig
+from ..config.measurement import TaskMeasurement
+from ..problems.catalog import SupervisedProblem
 from ..problems.load import load_problem
-from ..runs import RunFolder, RunStopped, hold_interrupts, open_run, read_stream
-from .cache import keep_compiled_programs
+from ..problems.stream import Problem
+from ..runs import ReportPlace, RunFolder, RunStopped, hold_interrupts, open_run, read_stream, swept_name
 from .curvature import diagnose, epsilon_rank_at
 from .evaluate import Evaluation
-from .pace import Pace
+from .host import Pace, keep_compiled_programs
+from .members import Member, Sweep, groups_of, members_of, traced_values, words_of
+from .metrics import Row, add_yardstick, failed_in, not_finite, rows_of, score, without_numbers
 from .progress import progress_bar
-from .replicas import Member, Programs
-from .task import Keys, Learner, Trainer
+from .replicas import Replicas
+from .stored import restore
+from .task import Learner, TaskView, Totals, Trainer
 
 
 MAY_CHANGE = ("num_tasks", "checkpoint_every")
-"""Settings that may be others when a run goes on: they change none of its numbers."""
-
-OF_YARDSTICK = ("online_accuracy", "test_accuracy", "train_accuracy", "loss", "test_loss")
-"""What is measured of a new network on the same task."""
+"""Settings that may differ when a run is resumed, since its results do not depend on them."""
 
 
-def run(
-    settings: Settings, *, sweep: Mapping[str, Sequence[float]] | None = None, console: Console | None = None
-) -> Path:
-    """Trains a method on a problem, or goes on with a run that was stopped.
+def run(config: RunConfig, *, sweep: Sweep | None = None, console: Console | None = None) -> Path:
+    """Trains a method on a problem, or resumes a run that was stopped.
 
     !!! example
 
         ```python
         from pathlib import Path
-        from plastax_benchmarks.config import settings_for
+        from plastax_benchmarks.config import configure
         from plastax_benchmarks.training.loop import run
 
-        settings = settings_for("slowly-changing-regression", "laptop", "bp", num_tasks=2, out=Path("runs/example"))
-        run(settings)  # runs/example
+        config = configure("slowly-changing-regression", "laptop", "bp", num_tasks=2, out=Path("runs/example"))
+        run(config)  # runs/example
         ```
 
     **Arguments:**
 
-    - `settings`: all of the run.
-    - `sweep`: values of some of the settings that are real numbers, such as the learning rate: all combinations are
-        trained side by side, each with all seeds, in one compiled program. Their values stand in each line of the
-        metrics. A member that diverges has null for its metrics from that task on, and the others are trained further.
+    - `config`: the configuration of the run.
+    - `sweep`: values of some settings of the network, the optimizer or the method. All combinations are trained, each
+        with all seeds. Those that only differ in real numbers share one compiled program, others are trained one after
+        the other. The values are in each line of the metrics. If a member diverges, its metrics are null from that
+        task on, and training of the others continues.
     - `console`: where to show progress.
 
     **Returns:**
@@ -69,285 +69,302 @@ def run(
     The folder of the run.
     """
     console = Console() if console is None else console
-    single_threaded_lapack()
+    set_lapack_threads(1)
     keep_compiled_programs()
-    # Before the folder is made: a mistake leaves nothing behind.
+    # Before the folder is created, so that a mistake leaves nothing behind.
     with usage_errors():
-        members = members_of(settings, sweep or {})
-        problem, data = load_problem(settings)
-        trainer = Trainer(problem, settings)
-        _check_rank_steps(trainer)
-    config = settings.as_json() | ({"sweep": {name: list(values) for name, values in sweep.items()}} if sweep else {})
-    with open_run(settings.folder, config, may_change=MAY_CHANGE) as folder, _terminate_like_interrupt():
-        loop = _Loop(trainer, Programs(trainer, data, members), members, folder, console)
+        members = members_of(config, sweep or {})
+        assert isinstance(config.problem, SupervisedProblem)
+        problem, data = load_problem(config.problem, config.data_dir)
+    groups = make_groups(config, problem, data, members)
+    stored = config.as_json() | ({"sweep": {name: list(values) for name, values in sweep.items()}} if sweep else {})
+    folder = open_run(config.folder, stored, may_change=MAY_CHANGE, read=stored_form)
+    with folder, _terminate_like_interrupt():
+        loop = Loop(config, groups, members, folder, console)
         loop.restore()
         try:
-            loop.go_on()
+            loop.train_tasks()
         except KeyboardInterrupt:
             loop.save()
             console.print(
-                f"Stopped after {loop.done} of {settings.num_tasks} tasks, which are saved in {folder.path}: "
-                "the same command resumes from there."
+                f"Stopped after {loop.done} of {loop.problem.num_tasks} tasks, which are saved in {folder.path}: "
+                "repeat the command to resume."
             )
             raise
         loop.name_failed()
         return folder.path
 
 
-class _Loop:
+def stored_form(values: dict[str, Any]) -> dict[str, Any]:
+    """A stored configuration, also from an earlier version, in its current form."""
+    sweep = {"sweep": values["sweep"]} if "sweep" in values else {}
+    return RunConfig.from_json(values).as_json() | sweep
+
+
+class Group(NamedTuple):
+    """Members that share compiled programs, and their indices among all members."""
+
+    trainer: Trainer
+    replicas: Replicas
+    places: list[int]
+
+
+def make_groups(config: RunConfig, problem: Problem, data: Any, members: list[Member]) -> list[Group]:
+    """The groups of a run, each with its programs, which are compiled when they are first called."""
+    groups = []
+    for own, places in groups_of(config, members):
+        trainer = Trainer(problem, own)
+        _check_rank_steps(trainer)
+        replicas = [Member(members[i].seed, traced_values(config, members[i])) for i in places]
+        groups.append(Group(trainer, Replicas(trainer, data, replicas), places))
+    return groups
+
+
+class Loop:
     """The state of a run between tasks."""
 
     def __init__(
-        self, trainer: Trainer, programs: Programs, members: list[Member], folder: RunFolder, console: Console
+        self, config: RunConfig, groups: list[Group], members: list[Member], folder: RunFolder, console: Console
     ):
-        self.settings, self.members, self.folder, self.console = trainer.settings, members, folder, console
-        self.trainer, self.programs = trainer, programs
-        self.pace = Pace()
-        self.learner = self.programs.init(0)
+        assert isinstance(config.problem, SupervisedProblem)
+        assert isinstance(config.measurement, TaskMeasurement)
+        self.config, self.problem, self.measurement = config, config.problem, config.measurement
+        self.groups, self.members, self.folder, self.console = groups, members, folder, console
+        self.paces = [Pace() for _ in groups]
+        self.learners = [group.replicas.init(0) for group in groups]
         self.done = 0
         self.saved: int | None = None
         self.failed: dict[int, int] = {}
-        """Members that have diverged, and the task in which they did: they stay as they were before it."""
+        """Members that have diverged, and the task in which they did. Their learners stay as before that task."""
 
     def restore(self) -> None:
         """Goes back to the last checkpoint, if there is one."""
-        found = self.folder.restore(self.learner)
+        found = restore(self.folder.restore, self.config, packed(self.learners))
         if found is not None:
-            self.done, self.learner = found
+            self.done, learners = found
+            self.learners = unpacked(learners)
             self.saved = self.done
             metrics = self.folder.path / "metrics.jsonl"
-            self.failed = _failed_in(read_stream(metrics), len(self.members)) if metrics.exists() else {}
-            if self.done < self.settings.num_tasks:
+            self.failed = failed_in(read_stream(metrics), len(self.members)) if metrics.exists() else {}
+            if self.done < self.problem.num_tasks:
                 self.console.print(f"Resuming {self.folder.path} after {self.done} tasks.")
 
     def save(self) -> None:
-        """Saves the learner as it is between two tasks. Before the first there is nothing that is worth it."""
+        """Saves the learners between two tasks. Before the first task there is nothing to save."""
         if self.done and self.saved != self.done:
-            self.folder.save(self.done, self.learner)
+            self.folder.save(self.done, packed(self.learners))
             self.saved = self.done
 
-    def go_on(self) -> None:
-        """All tasks that are left."""
-        settings, steps = self.settings, [self.trainer.steps_in(n) for n in range(self.settings.num_tasks)]
-        factor = 2 if settings.yardstick and settings.method != "reset" else 1
+    def train_tasks(self) -> None:
+        """Trains all remaining tasks."""
+        tasks, steps_in = self.problem.num_tasks, self.groups[0].trainer.steps_in
+        steps = [steps_in(task) for task in range(tasks)]
+        networks = 2 if self.measurement.yardstick and not self.config.method.renews_network else 1
+        factor = networks * len(self.groups)
         with progress_bar(self.console) as progress:
             bar = progress.add_task(
-                f"{settings.problem} {settings.method}",
+                f"{self.problem.name} {self.config.method.name}",
                 total=factor * sum(steps),
                 completed=factor * sum(steps[: self.done]),
                 number=self.done + 1,
-                tasks=settings.num_tasks,
+                tasks=tasks,
                 score="compiling",
             )
-            for number in range(self.done, settings.num_tasks):
-                progress.update(bar, number=number + 1)
-                rows = self._task(number, steps[number], partial(progress.advance, bar))
-                progress.update(bar, score=_score(rows))
+            for task in range(self.done, tasks):
+                progress.update(bar, number=task + 1)
+                rows = self._task(task, steps[task], partial(progress.advance, bar))
+                progress.update(bar, score=score(rows))
 
-    def _task(self, number: int, steps: int, advance) -> list[dict[str, Any]]:
-        """One task: training, measurements, and what is written."""
+    def _task(self, task: int, steps: int, advance: Callable[[int], None]) -> list[Row]:
+        """One task: training, measurements, and writing the results."""
         begin = time.perf_counter()
-        settings, learner = self.settings, self.learner
-        if settings.method == "reset" and number > 0:
-            learner = self.programs.init(number)
-        diagnosed = settings.diagnose_every and number % settings.diagnose_every == 0
-        diagnoses = self._diagnose(learner, number, "start", self.failed) if diagnosed else []
-        every = settings.epsilon_rank_every
-        if every and number > 0 and (number - 1) % every == 0:
-            diagnoses += self._epsilon_ranks(learner, number)
-        learner, totals = self._train(learner, number, steps, advance)
+        learners = self._learners_for(task)
+        diagnosed = self.measurement.diagnose_every and task % self.measurement.diagnose_every == 0
+        diagnoses = self._diagnose(learners, task, "start", self.failed) if diagnosed else []
+        every = self.measurement.epsilon_rank_every
+        if every and task > 0 and (task - 1) % every == 0:
+            diagnoses += self._epsilon_ranks(learners, task)
+        learners, totals = self._train(learners, task, steps, advance)
         trained = time.perf_counter()
-        found = self.programs.evaluate(learner, number)
-        rows = self._rows(number, steps, totals, found)
-        if settings.evaluate_previous and number > 0:
-            _add(rows, "previous_test_accuracy", self.programs.test_accuracy(learner, number - 1))
-        if settings.yardstick:
-            self._add_yardstick(rows, number, steps, advance)
-        failed = self._with_new_failures(rows, number)
+        rows = self._rows(task, steps, totals, learners)
+        if self.measurement.evaluate_previous and task > 0:
+            self._add_previous_accuracy(rows, learners, task)
+        if self.measurement.yardstick:
+            add_yardstick(rows, self._yardstick(rows, task, steps, advance))
+        failed = self._with_new_failures(rows, task)
         if failed:
-            learner = _put_back(learner, self.learner, failed)
+            learners = [
+                _put_back(after, before, [group.places.index(i) for i in failed if i in group.places])
+                for group, after, before in zip(self.groups, learners, self.learners, strict=True)
+            ]
         if diagnosed:
-            diagnoses += self._diagnose(learner, number, "end", failed)
-        seconds = {"task": number, "train": trained - begin, "whole": time.perf_counter() - begin}
-        # Together, also for Ctrl-C, which saves the learner with the lines that belong to it. What a kill leaves behind
-        # after the last checkpoint is cut off when the run goes on.
+            diagnoses += self._diagnose(learners, task, "end", failed)
+        seconds = {"task": task, "train": trained - begin, "whole": time.perf_counter() - begin}
+        # Together, so that Ctrl-C saves the learner with its lines. When a killed run is resumed, lines after the last
+        # checkpoint are removed.
         with hold_interrupts():
             if diagnoses:
                 self.folder.append("diagnostics", diagnoses)
             self.folder.append("timing", [seconds])
             self.folder.append("metrics", rows)
-            self.learner, self.done, self.failed = learner, number + 1, failed
-            if self.done % settings.checkpoint_every == 0 or self.done == settings.num_tasks:
+            self.learners, self.done, self.failed = learners, task + 1, failed
+            if self.done % self.measurement.checkpoint_every == 0 or self.done == self.problem.num_tasks:
                 self.save()
         return rows
 
-    def _train(self, learner: Learner, number: int, steps: int, advance):
-        """All steps of a task, a few seconds at a time."""
-        totals, size = self.programs.nothing(), self.settings.block
-        blocks, start = steps // size, 0
-        while start < blocks:
-            begin, stop = time.perf_counter(), start + self.pace.blocks(blocks - start)
-            learner, totals = jax.block_until_ready(self.programs.train(learner, totals, number, start, stop))
-            self.pace.measure(stop - start, begin)
-            advance((stop - start) * size)
-            start = stop
-        if blocks * size < steps:
-            learner, totals = self.programs.train_rest(learner, totals, number, blocks * size, steps)
-            advance(steps - blocks * size)
-        return learner, totals
+    def _learners_for(self, task: int) -> list[Learner]:
+        """The learners at the start of a task: new ones if the method renews the network."""
+        if self.config.method.renews_network and task > 0:
+            return [group.replicas.init(task) for group in self.groups]
+        return [group.replicas.begin_task(learner) for group, learner in zip(self.groups, self.learners, strict=True)]
 
-    def _rows(self, number: int, steps: int, totals, found: Evaluation) -> list[dict[str, Any]]:
-        """A line of the metrics for each member."""
-        regression = self.trainer.problem.loss != "cross_entropy"
-        loss, correct, found = jax.tree.map(np.asarray, (totals.loss, totals.correct, found))
-        rows = []
-        for i, member in enumerate(self.members):
-            own: Evaluation = jax.tree.map(lambda leaf, i=i: float(leaf[i]), found)
-            row = {"task": number, "seed": member.seed, **member.strengths}
-            row |= {"online_accuracy": float(correct[i]) / steps, "loss": float(loss[i]) / steps, **own._asdict()}
-            if regression:
-                row |= {"online_accuracy": None, "test_accuracy": None, "train_accuracy": None}
-            rows.append(row)
+    def _train(
+        self, learners: list[Learner], task: int, steps: int, advance: Callable[[int], None]
+    ) -> tuple[list[Learner], list[Totals]]:
+        """All steps of a task, one group after the other, a few seconds at a time."""
+        trained = [
+            _train_group(group.replicas, pace, learner, task, steps, advance)
+            for group, pace, learner in zip(self.groups, self.paces, learners, strict=True)
+        ]
+        return [learner for learner, _ in trained], [totals for _, totals in trained]
+
+    def _rows(self, task: int, steps: int, totals: list[Totals], learners: list[Learner]) -> list[Row]:
+        """A line of the metrics for each member, in order."""
+        rows: list[Row] = [{}] * len(self.members)
+        for group, learner, sums in zip(self.groups, learners, totals, strict=True):
+            found: Evaluation = group.replicas.evaluate(learner, task)
+            members = [self.members[i] for i in group.places]
+            regression = group.trainer.problem.loss != "cross_entropy"
+            for i, row in zip(
+                group.places, rows_of(members, task, steps, sums, found, regression=regression), strict=True
+            ):
+                rows[i] = row
         return rows
 
-    def _add_yardstick(self, rows: list[dict[str, Any]], number: int, steps: int, advance) -> None:
-        """A new network on the same task. For method reset, that is what was trained already."""
-        if self.settings.method == "reset":
-            for row in rows:
-                row |= {f"fresh_{name}": row[name] for name in OF_YARDSTICK}
-            return
-        fresh, totals = self._train(self.programs.init(number), number, steps, advance)
-        found = self._rows(number, steps, totals, self.programs.evaluate(fresh, number))
-        for row, other in zip(rows, found, strict=True):
-            row |= {f"fresh_{name}": other[name] for name in OF_YARDSTICK}
+    def _add_previous_accuracy(self, rows: list[Row], learners: list[Learner], task: int) -> None:
+        for group, learner in zip(self.groups, learners, strict=True):
+            values = np.asarray(group.replicas.test_accuracy(learner, task - 1))
+            for i, value in zip(group.places, values, strict=True):
+                rows[i]["previous_test_accuracy"] = float(value)
 
-    def _diagnose(self, learner: Learner, number: int, when: str, failed: Collection[int]) -> list[dict[str, Any]]:
-        """Spectra and reports of all members, written to files; what is short enough comes back as lines."""
+    def _yardstick(self, rows: list[Row], task: int, steps: int, advance: Callable[[int], None]) -> list[Row]:
+        """The lines of new networks on the same task. A method that renews the network has trained them already."""
+        if self.config.method.renews_network:
+            return rows
+        fresh = [group.replicas.init(task) for group in self.groups]
+        fresh, totals = self._train(fresh, task, steps, advance)
+        return self._rows(task, steps, totals, fresh)
+
+    def _diagnose(self, learners: list[Learner], task: int, when: str, failed: Collection[int]) -> list[dict[str, Any]]:
+        """Writes spectra and reports of all members to files, and returns a line for each."""
         lines = []
-        for i, member in self._members(failed):
-            own, keys = self._member(learner, i)
-            for rows, line, report in diagnose(
-                self.trainer, own, keys, self.programs.data, number, strengths=member.strengths
-            ):
-                names = {"task": number, "seed": member.seed, **member.strengths, "when": when, "rows": rows}
-                lines.append(names | line)
-                swept = "".join(f"-{name}-{value:g}" for name, value in member.strengths.items())
-                self.folder.write(f"reports/task{number:05}-seed{member.seed}{swept}-{when}-{rows}.json", report)
+        for member, trainer, learner, view in self._each(learners, task, failed):
+            for rows, line, report in diagnose(trainer, learner, view, values=member.values):
+                lines.append({"task": task, "seed": member.seed, **member.values, "when": when, "rows": rows, **line})
+                place = ReportPlace(task, member.seed, swept_name(member.values), when, rows)
+                self.folder.write(place.file, report)
         return lines
 
-    def _epsilon_ranks(self, learner: Learner, number: int) -> list[dict[str, Any]]:
+    def _epsilon_ranks(self, learners: list[Learner], task: int) -> list[dict[str, Any]]:
         """A line for each member: how much curvature it has for the task that is about to begin."""
-        lines = []
-        for i, member in self._members(self.failed):
-            own, keys = self._member(learner, i)
-            rows = self.settings.epsilon_rank_rows
-            count, eps = epsilon_rank_at(
-                self.trainer, own, keys, self.programs.data, number, rows=rows, strengths=member.strengths
-            )
-            names = {"task": number, "seed": member.seed, **member.strengths, "when": "start", "rows": "held_out"}
-            lines.append(names | {"samples": rows, "eps": eps, "epsilon_rank": count})
+        lines, rows = [], self.measurement.epsilon_rank_rows
+        for member, trainer, learner, view in self._each(learners, task, self.failed):
+            found = epsilon_rank_at(trainer, learner, view, rows=rows, values=member.values)
+            names = {"task": task, "seed": member.seed, **member.values, "when": "start", "rows": "held_out"}
+            lines.append(names | {"samples": found.samples, "eps": found.eps, "epsilon_rank": found.count})
         return lines
 
-    def _member(self, learner: Learner, i: int) -> tuple[Learner, Keys]:
-        return jax.tree.map(lambda leaf: leaf[i], (learner, self.programs.members.keys))
+    def _each(
+        self, learners: list[Learner], task: int, failed: Collection[int]
+    ) -> Iterator[tuple[Member, Trainer, Learner, TaskView]]:
+        """All members that have not diverged, in order, each with its trainer, its learner and its task."""
+        homes = {i: (n, k) for n, group in enumerate(self.groups) for k, i in enumerate(group.places)}
+        for i, member in enumerate(self.members):
+            if i not in failed:
+                n, k = homes[i]
+                own = jax.tree.map(lambda leaf, k=k: leaf[k], learners[n])
+                yield member, self.groups[n].trainer, own, self.groups[n].replicas.view(k, task)
 
-    def _members(self, failed: Collection[int]) -> Iterator[tuple[int, Member]]:
-        """All members that are still trained, with their places."""
-        return ((i, member) for i, member in enumerate(self.members) if i not in failed)
-
-    def _with_new_failures(self, rows: list[dict[str, Any]], number: int) -> dict[int, int]:
-        """The members that have diverged so far. Their rows lose all numbers; if no member is left, the run stops."""
-        new = {i: wrong for i, row in enumerate(rows) if i not in self.failed and (wrong := _not_finite(row))}
-        failed = self.failed | dict.fromkeys(new, number)
+    def _with_new_failures(self, rows: list[Row], task: int) -> dict[int, int]:
+        """The members that have diverged so far. Their numbers become null. If no member is left, the run stops."""
+        new = {i: wrong for i, row in enumerate(rows) if i not in self.failed and (wrong := not_finite(row))}
+        failed = self.failed | dict.fromkeys(new, task)
         if len(failed) == len(self.members):
             self._stop(new, failed)
         for i in failed:
-            rows[i] = _without_numbers(rows[i], self.members[i])
+            rows[i] = without_numbers(rows[i], self.members[i])
         return failed
 
     def _stop(self, new: Mapping[int, str], failed: Mapping[int, int]) -> NoReturn:
         """Ends a run whose members have all diverged. Nothing of the task is written."""
         self.save()
         i, wrong = next(iter(new.items()))
-        settings = dataclasses.replace(self.settings, **self.members[i].strengths)
+        rate = self.config.replace(**self.members[i].values).optimizer.learning_rate
         others = {j: task for j, task in failed.items() if j != i}
         also = f", as did all other members ({self._list(others)})" if others else ""
         kept = f" The {self.done} tasks before it are intact in {self.folder.path}." if self.done else ""
         raise RunStopped(
-            f"{wrong} in task {failed[i] + 1}, {_words(self.members[i])} of {settings.problem} with method "
-            f"{settings.method}: training has diverged{also}.{kept} Try a lower --learning-rate (now "
-            f"{settings.learning_rate:g})"
+            f"{wrong} in task {failed[i] + 1}, {words_of(self.members[i])} of {self.problem.name} with method "
+            f"{self.config.method.name}: training has diverged{also}.{kept} Try a lower --learning-rate (now {rate:g})"
         )
 
     def name_failed(self) -> None:
         """Prints which members have diverged, if any have."""
         if self.failed:
             self.console.print(
-                f"{len(self.failed)} of {len(self.members)} members diverged, and have no numbers from that task on: "
+                f"{len(self.failed)} of {len(self.members)} members diverged; their metrics are null from there on: "
                 f"{self._list(self.failed)}.",
                 markup=False,
                 highlight=False,
             )
 
     def _list(self, failed: Mapping[int, int]) -> str:
-        return "; ".join(f"{_words(self.members[i])} in task {task + 1}" for i, task in failed.items())
+        return "; ".join(f"{words_of(self.members[i])} in task {task + 1}" for i, task in failed.items())
 
 
-def members_of(settings: Settings, sweep: Mapping[str, Sequence[float]]) -> list[Member]:
-    """All combinations of the swept values, each with all seeds."""
-    for name, values in sweep.items():
-        check_sweep(settings, name, values)
-    seeds = range(settings.seed, settings.seed + settings.seeds)
-    combinations = [dict(zip(sweep, values, strict=True)) for values in itertools.product(*sweep.values())]
-    return [Member(seed, strengths) for strengths in combinations for seed in seeds]
+def packed(learners: list[Learner]) -> Learner | tuple[Learner, ...]:
+    """The content of a checkpoint. Most runs have one group, and no tuple around its learner."""
+    return learners[0] if len(learners) == 1 else tuple(learners)
+
+
+def unpacked(learners: Learner | tuple[Learner, ...]) -> list[Learner]:
+    """The learners of all groups, from a checkpoint."""
+    return [learners] if isinstance(learners, Learner) else list(learners)
+
+
+def _train_group(
+    replicas: Replicas, pace: Pace, learner: Learner, task: int, steps: int, advance: Callable[[int], None]
+) -> tuple[Learner, Totals]:
+    """All steps of a task, a few seconds at a time."""
+    totals, size = replicas.nothing(), replicas.trainer.block
+    blocks, start = steps // size, 0
+    while start < blocks:
+        begin, stop = time.perf_counter(), start + pace.blocks(blocks - start)
+        learner, totals = jax.block_until_ready(replicas.train(learner, totals, task, start, stop))
+        pace.measure(stop - start, begin)
+        advance((stop - start) * size)
+        start = stop
+    if blocks * size < steps:
+        learner, totals = replicas.train_rest(learner, totals, task, blocks * size, steps)
+        advance(steps - blocks * size)
+    return learner, totals
 
 
 def _check_rank_steps(trainer: Trainer) -> None:
-    """Refuses a method with effective-rank steps whose tasks are too short for one."""
-    settings = trainer.settings
-    most = max(trainer.steps_in(number) for number in (0, settings.num_tasks - 1))
-    if settings.er_interval is not None and settings.er_interval > most:
-        raise ValueError(
-            f"--er-interval {settings.er_interval} is more than the {most} steps of a task: method {settings.method} "
+    """Rejects a method with effective-rank steps if tasks are too short for one."""
+    interval = trainer.config.settings.get("er_interval")
+    most = max(trainer.steps_in(task) for task in (0, trainer.settings.num_tasks - 1))
+    if interval is not None and interval > most:
+        raise UsageError(
+            f"--er-interval {interval} is more than the {most} steps of a task: method {trainer.config.method.name} "
             f"would take no effective-rank step. Use {most} or less"
         )
 
 
-def _words(member: Member) -> str:
-    """A member, by its seed and its values."""
-    return ", ".join([f"seed {member.seed}", *(f"{name} {value:g}" for name, value in member.strengths.items())])
-
-
-def _not_finite(row: Mapping[str, Any]) -> str | None:
-    """What is NaN or infinite in a row, in words."""
-    for name, value in row.items():
-        values = value.values() if isinstance(value, dict) else [value]
-        if not all(each is None or np.isfinite(each) for each in values):
-            return f"{name} is {value}"
-    return None
-
-
-def _without_numbers(row: Mapping[str, Any], member: Member) -> dict[str, Any]:
-    """The row of a member that has diverged: null for each number, and a mark."""
-    kept = {"task", "seed", *member.strengths}
-    empty = {
-        name: value if name in kept else dict.fromkeys(value) if isinstance(value, dict) else None
-        for name, value in row.items()
-    }
-    return empty | {"failed": True}
-
-
-def _failed_in(rows: Sequence[Mapping[str, Any]], members: int) -> dict[int, int]:
-    """The members that have diverged according to the metrics, which have a row for each member after each task."""
-    failed: dict[int, int] = {}
-    for i, row in enumerate(rows):
-        if row.get("failed"):
-            failed.setdefault(i % members, row["task"])
-    return failed
-
-
 def _put_back(after: Learner, before: Learner, failed: Collection[int]) -> Learner:
-    """The learner after a task, with members that have diverged as they were before it."""
+    """The learners after a task. Those that have diverged are as they were before it."""
+    if not failed:
+        return after
 
     def choose(new, old):
         which = jnp.isin(jnp.arange(len(new)), jnp.asarray(sorted(failed)))
@@ -356,28 +373,16 @@ def _put_back(after: Learner, before: Learner, failed: Collection[int]) -> Learn
     return jax.tree.map(choose, after, before)
 
 
-def _add(rows: list[dict[str, Any]], name: str, values) -> None:
-    for row, value in zip(rows, np.asarray(values), strict=True):
-        row[name] = float(value)
-
-
-def _score(rows: list[dict[str, Any]]) -> str:
-    """Accuracy, or the loss of a regression: the mean over members that have not diverged."""
-    rows = [row for row in rows if not row.get("failed")]
-    name = "loss" if rows[0]["online_accuracy"] is None else "online_accuracy"
-    return f"{name.replace('_', ' ')} {np.mean([row[name] for row in rows]):.3f}"
-
-
 @contextlib.contextmanager
 def _terminate_like_interrupt() -> Iterator[None]:
-    """A polite request to stop (SIGTERM, as cluster managers send it) is treated like Ctrl-C."""
+    """Treats SIGTERM, which cluster managers send to stop a job, like Ctrl-C."""
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
     try:
         before = signal.signal(signal.SIGTERM, interrupt)
-    except ValueError:  # Not in the main thread: the caller's business.
+    except ValueError:  # Not in the main thread, where the caller handles signals.
         yield
         return
     try:

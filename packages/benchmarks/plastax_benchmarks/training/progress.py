@@ -1,4 +1,4 @@
-"""The progress of a run: a bar on a terminal, a line now and then in the log of a cluster."""
+"""The progress of a run: a bar on a terminal, an occasional line in a log file."""
 
 import contextlib
 import threading
@@ -51,22 +51,22 @@ def bar_or_lines(
     **Arguments:**
 
     - `console`: where it is shown.
-    - `columns`: of the bar.
-    - `words`: what a line says, beside the speed and the time left.
-    - `unit`: what is counted in the speed.
-    - `per_step`: how many of these a step of the progress is.
+    - `columns`: the columns of the bar.
+    - `words`: the text of a line, before the speed and the time left.
+    - `unit`: the unit of the speed.
+    - `per_step`: how many of these units one step of the progress is.
     """
     return Progress(*columns, console=console) if _moves(console) else Lines(words, unit, console, per_step)
 
 
 def _moves(console: Console) -> bool:
-    """Whether a bar can move there: not in a pipe or a file."""
+    """Whether the console is a terminal, not a pipe or a file."""
     return (console.is_interactive or console.is_jupyter) and not console.quiet
 
 
 @contextlib.contextmanager
 def elapsed(console: Console, words: str) -> Iterator[None]:
-    """Shows that something takes long: a clock on a terminal, elsewhere a line every half minute."""
+    """Shows that work is in progress: a clock on a terminal, elsewhere a line every half minute."""
     if _moves(console):
         columns = [SpinnerColumn(), TextColumn(words), TimeElapsedColumn()]
         with Progress(*columns, console=console, transient=True) as progress:
@@ -100,33 +100,33 @@ class Lines(Progress):
         self._last = ""
 
     def add_task(self, *arguments: Any, **fields: Any) -> TaskID:
-        """Adds something to follow, and prints its first line."""
+        """Adds a progress task, and prints its first line."""
         number = super().add_task(*arguments, **fields)
         self._print()
         self._due = 0.0
         return number
 
     def update(self, task_id: TaskID, **fields: Any) -> None:
-        """Takes note of new words, and prints a line if one is due."""
+        """Updates the text, and prints a line if it is time for one."""
         super().update(task_id, **fields)
         if "advance" in fields:
             self._step(task_id)
-        elif fields.keys() != {"number"}:  # The next task is worth a line when it has made a step.
+        elif fields.keys() != {"number"}:  # The next task gets a line after its first step.
             self._print_if_due()
 
     def advance(self, task_id: TaskID, advance: int | float = 1) -> None:
-        """Takes note of steps, and prints a line if one is due."""
+        """Counts steps, and prints a line if it is time for one."""
         super().advance(task_id, advance)
         self._step(task_id)
 
     def stop(self) -> None:
-        """Prints how far it came, if the last line does not say it."""
+        """Prints the final progress, unless the last line already shows it."""
         super().stop()
         self._print()
 
     def _step(self, task_id: TaskID) -> None:
         self._print_if_due()
-        if self._begin is None:  # The first step had to compile. The next one has a speed, and a line for it.
+        if self._begin is None:  # The first step compiles. The next one gives a speed, and a line.
             self._begin = time.monotonic(), self.tasks[task_id].completed
             self._due = 0.0
 
@@ -138,7 +138,7 @@ class Lines(Progress):
         for task in self.tasks:
             line = ", ".join([f"{task.description}: {self._words(task)}", *self._pace(task)])
             if task.visible and line != self._last:
-                # A log has no width.
+                # A log file has no width to wrap at.
                 self.console.print(line, markup=False, highlight=False, soft_wrap=True)
             self._last = line
         self._due = time.monotonic() + SECONDS_BETWEEN_LINES
@@ -154,14 +154,14 @@ class Lines(Progress):
 
 
 class _TaskBar(Progress):
-    """The progress of tasks. Where none are left, it says so, and there is nothing to follow."""
+    """The progress of tasks. If none are left, it prints a sentence instead."""
 
     def add_task(self, description: str, **fields: Any) -> TaskID:
-        """Adds a run to follow."""
+        """Adds a run."""
         done, tasks = fields["number"] - 1, fields["tasks"]
         if done < tasks:
             return super().add_task(description, **fields)
-        more = f", more than the {tasks} asked for" if done > tasks else ""
+        more = f", more than the {tasks} requested" if done > tasks else ""
         self.console.print(
             f"{description}: finished. {done} tasks are done{more}: nothing is left to train.",
             markup=False,

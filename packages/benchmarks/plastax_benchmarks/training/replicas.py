@@ -1,130 +1,123 @@
-"""The compiled programs of a run: all members at once, compiled once for all tasks."""
+"""The compiled programs of a run: all replicas at once, compiled once for all tasks."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
 from . import batch_one_sgd as _batch_one_sgd, evaluate as _evaluate
-from .task import NOTHING, Keys, Learner, Totals, Trainer, keys_of
+from .members import Member
+from .task import NOTHING, Learner, Replica, TaskView, Totals, Trainer, keys_of
 
 
-class Member(NamedTuple):
-    """One of the learners that are trained side by side: a seed, and settings of its own."""
-
-    seed: int
-    strengths: dict[str, float]
-
-
-class Members(NamedTuple):
-    """What differs between members, as arrays with a leading axis."""
-
-    keys: Keys
-    strengths: dict[str, Array]
-
-
-class Programs:
-    """Functions of all members at once."""
+class Replicas:
+    """Functions of several members at once. They share one program, so their values may only differ in real numbers."""
 
     def __init__(self, trainer: Trainer, data: PyTree, members: Sequence[Member]):
         """**Arguments:**
 
-        - `trainer`: the functions of one member.
-        - `data`: of the problem: an argument of the compiled programs, not a constant in them.
-        - `members`: all have values for the same settings.
+        - `trainer`: the functions of one replica.
+        - `data`: the data of the problem. It is an argument of the compiled programs, not a constant in them.
+        - `members`: the members, which must have values for the same settings.
         """
-        names = {frozenset(member.strengths) for member in members}
+        names = {frozenset(member.values) for member in members}
         if len(names) != 1:
             raise ValueError(f"members must have values for the same settings, got {sorted(map(sorted, names))}")
         self.trainer = trainer
         self.data = data
         self.size = len(members)
         keys = [keys_of(member.seed) for member in members]
-        self.members = Members(
+        self.replicas = Replica(
             jax.tree.map(lambda *leaves: jnp.stack(leaves), *keys),
-            {
-                name: jnp.array([member.strengths[name] for member in members], jnp.float32)
-                for name in next(iter(names))
-            },
+            {name: jnp.array([member.values[name] for member in members], jnp.float32) for name in next(iter(names))},
         )
-        batched = _one_by_one if trainer.settings.network in ("convnet", "resnet18") else _side_by_side
-        self._init = jax.jit(batched(lambda own, number: trainer.init(own.keys, own.strengths, number), 1))
-        # One program for all members, so all must be of the kind that it is for.
-        rank_one = all(_batch_one_sgd.applies(replace(trainer.settings, **member.strengths)) for member in members)
-        self._train = jax.jit(batched(self._of_member(partial(trainer.train, rank_one=rank_one)), 4))
-        self._train_rest = jax.jit(batched(self._of_member(trainer.train_rest), 4))
-        self._orders = jax.jit(batched(lambda own, data, number: trainer.orders(own.keys, data, number), 1))
-        self._known_orders: tuple[int, Array] | None = None
-        self._evaluate = jax.jit(batched(self._looking(_evaluate.evaluate), 2))
-        self._test_accuracy = jax.jit(batched(self._looking(_evaluate.test_accuracy), 2))
+        # A single convolution already uses all cores, and is slower on CPU if batched over replicas.
+        batched = _one_by_one if trainer.config.network.takes_images else _side_by_side
+        # One program for all members, so all of them must be able to use it.
+        batch_one = all(_batch_one_sgd.applies(trainer.config.replace(**member.values)) for member in members)
 
-    def init(self, number: int) -> Learner:
-        """New learners, as they would begin with a task."""
-        return self._init(self.members, jnp.asarray(number))
+        def over_replicas(function: Callable) -> Callable:
+            """`function(own, replica, view, *numbers)` for all replicas; `own` is a tuple of the values of each one."""
+
+            def one(own, replica, data, index, *numbers):
+                return function(*own, replica, TaskView(data, replica.keys, index), *numbers)
+
+            return jax.jit(batched(one))
+
+        def train(learner, totals, orders, replica, view, *numbers, **options):
+            return trainer.train(learner, totals, orders, replica, view, *numbers, **options)
+
+        self._init = over_replicas(lambda replica, view: trainer.init(replica, view.index))
+        self._train = over_replicas(partial(train, block=trainer.block, batch_one=batch_one))
+        self._train_rest = over_replicas(partial(train, block=1))
+        self._orders = over_replicas(lambda replica, view: trainer.orders(view))
+        self._evaluate = over_replicas(lambda learner, replica, view: _evaluate.evaluate(trainer, learner, view))
+        self._test_accuracy = over_replicas(
+            lambda learner, replica, view: _evaluate.test_accuracy(trainer, learner, view)
+        )
+        self._known_orders: tuple[int, Array] | None = None
+
+    def init(self, index: int) -> Learner:
+        """New learners for the start of a task."""
+        return self._init((), self.replicas, self.data, jnp.asarray(index))
+
+    def begin_task(self, learner: Learner) -> Learner:
+        """Prepares learners for the start of a task."""
+        return learner._replace(opt_state=self.trainer.config.method.begin_task(learner.opt_state))
 
     def nothing(self) -> Totals:
         """Totals at the start of a task."""
         return jax.tree.map(lambda leaf: jnp.zeros((self.size, *leaf.shape), leaf.dtype), NOTHING)
 
-    def orders(self, number: int) -> Array:
-        """The order of rows in each epoch of a task, which is the same for all parts of it: drawn and kept once."""
-        if self._known_orders is None or self._known_orders[0] != number:
-            self._known_orders = number, self._orders(self.members, self.data, jnp.asarray(number))
+    def orders(self, index: int) -> Array:
+        """The order of rows in each epoch of a task. It is drawn once and used for all parts of the task."""
+        if self._known_orders is None or self._known_orders[0] != index:
+            self._known_orders = index, self._orders((), self.replicas, self.data, jnp.asarray(index))
         return self._known_orders[1]
 
-    def train(self, learner: Learner, totals: Totals, number: int, start: int, stop: int) -> tuple[Learner, Totals]:
-        """Some blocks of a task."""
-        return self._train(
-            learner, totals, self.orders(number), self.members, self.data, *_numbers(number, start, stop)
-        )
+    def train(self, learner: Learner, totals: Totals, index: int, start: int, stop: int) -> tuple[Learner, Totals]:
+        """Trains some blocks of a task."""
+        own = (learner, totals, self.orders(index))
+        return self._train(own, self.replicas, self.data, *_numbers(index, start, stop))
 
-    def train_rest(self, learner: Learner, totals: Totals, number: int, start: int, stop: int):
-        """The steps after the last block of a task."""
-        return self._train_rest(
-            learner, totals, self.orders(number), self.members, self.data, *_numbers(number, start, stop)
-        )
+    def train_rest(self, learner: Learner, totals: Totals, index: int, start: int, stop: int) -> tuple[Learner, Totals]:
+        """Trains the steps after the last block of a task."""
+        own = (learner, totals, self.orders(index))
+        return self._train_rest(own, self.replicas, self.data, *_numbers(index, start, stop))
 
-    def evaluate(self, learner: Learner, number: int) -> _evaluate.Evaluation:
+    def evaluate(self, learner: Learner, index: int) -> _evaluate.Evaluation:
         """What is measured after a task."""
-        return self._evaluate(learner, self.members, self.data, jnp.asarray(number))
+        return self._evaluate((learner,), self.replicas, self.data, jnp.asarray(index))
 
-    def test_accuracy(self, learner: Learner, number: int) -> Array:
+    def test_accuracy(self, learner: Learner, index: int) -> Array:
         """Accuracy on held-out rows of a task."""
-        return self._test_accuracy(learner, self.members, self.data, jnp.asarray(number))
+        return self._test_accuracy((learner,), self.replicas, self.data, jnp.asarray(index))
 
-    @staticmethod
-    def _of_member(train: Callable) -> Callable:
-        return lambda learner, totals, orders, own, data, *numbers: train(learner, totals, orders, *own, data, *numbers)
-
-    def _looking(self, look: Callable) -> Callable:
-        return lambda learner, own, data, number: look(self.trainer, learner, own.keys, data, number)
+    def view(self, i: int, index: int) -> TaskView:
+        """A task as replica `i` sees it."""
+        keys = jax.tree.map(lambda leaf: leaf[i], self.replicas.keys)
+        return TaskView(self.data, keys, jnp.asarray(index))
 
 
 def _numbers(*numbers: int) -> tuple[Array, ...]:
     return tuple(jnp.asarray(number, jnp.int32) for number in numbers)
 
 
-def _side_by_side(function: Callable, members: int) -> Callable:
-    """The first arguments have an axis for members; the rest is shared."""
+def _side_by_side(function: Callable) -> Callable:
+    """The first two arguments have an axis for replicas; the rest is shared."""
 
-    def batched(*arguments: Any):
-        return jax.vmap(function, in_axes=[0] * members + [None] * (len(arguments) - members))(*arguments)
+    def batched(own, replicas, *shared):
+        return jax.vmap(function, in_axes=(0, 0, *[None] * len(shared)))(own, replicas, *shared)
 
     return batched
 
 
-def _one_by_one(function: Callable, members: int) -> Callable:
-    """Likewise, one member after the other.
+def _one_by_one(function: Callable) -> Callable:
+    """The same, one replica after the other."""
 
-    A convolution keeps all cores busy by itself, and batched over members it is slower on CPU.
-    """
-
-    def batched(*arguments: Any):
-        own, shared = arguments[:members], arguments[members:]
-        return jax.lax.map(lambda each: function(*each, *shared), own)
+    def batched(own, replicas, *shared):
+        return jax.lax.map(lambda each: function(*each, *shared), (own, replicas))
 
     return batched

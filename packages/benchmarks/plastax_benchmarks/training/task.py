@@ -1,10 +1,9 @@
 """One learner and its training on one task, as pure functions.
 
-A task is trained in blocks of `er_interval` steps, with the effective-rank step of Algorithm 1 at the end of each: no
-branch is needed. How many blocks there are may be traced, so tasks of different lengths share one compiled program.
+A task is trained in blocks, with the effective-rank step of Algorithm 1 at the end of each block, so no branch is
+needed. The number of blocks may be traced, so tasks of different lengths share one compiled program.
 """
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -15,14 +14,15 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 import plastax
 
-from ..config.run import Settings
-from ..methods.recipes import Strengths, make_network, make_optimizer
-from ..problems.stream import Examples, Problem, Rows, Task
-from .batch_one_sgd import Affine, take_steps as take_rank_one_steps
+from ..config import RunConfig
+from ..methods import NetworkView, RankStep
+from ..problems.catalog import SupervisedProblem
+from ..problems.stream import Examples, Problem, RowIndices, Task
+from .batch_one_sgd import Affine, take_steps as take_batch_one_steps
 
 
 class Learner(NamedTuple):
-    """All that changes in training."""
+    """Everything that changes in training."""
 
     params: PyTree
     model_state: PyTree
@@ -30,19 +30,34 @@ class Learner(NamedTuple):
 
 
 class Totals(NamedTuple):
-    """Sums over the steps of a task so far, taken before each step: what online accuracy is made of."""
+    """Sums over the steps of a task so far, measured before each step. Online accuracy is computed from them."""
 
     loss: Float[Array, ""]
     correct: Float[Array, ""]
 
 
 class Keys(NamedTuple):
-    """The keys of one seed: for the stream of tasks, the order of rows, networks, and methods that draw."""
+    """The random keys of one seed: for the stream of tasks, the order of rows, networks, and methods that need one."""
 
     stream: PRNGKeyArray
     order: PRNGKeyArray
     network: PRNGKeyArray
     method: PRNGKeyArray
+
+
+class Replica(NamedTuple):
+    """What distinguishes the learners that are trained in parallel: their keys, and their values of a sweep."""
+
+    keys: Keys
+    values: dict[str, Any]
+
+
+class TaskView(NamedTuple):
+    """A task as one seed sees it: the data of the problem, the keys of the seed, and the index in the stream."""
+
+    data: PyTree
+    keys: Keys
+    index: Int[Array, ""]
 
 
 def keys_of(seed: int) -> Keys:
@@ -54,147 +69,156 @@ NOTHING = Totals(jnp.zeros(()), jnp.zeros(()))
 
 
 class Trainer:
-    """The pure functions of a run, for one seed."""
+    """The pure functions of a run, for one replica."""
 
-    def __init__(self, problem: Problem, settings: Settings):
+    def __init__(self, problem: Problem, config: RunConfig):
         """**Arguments:**
 
         - `problem`: the stream of tasks.
-        - `settings`: of the run.
+        - `config`: the configuration of the run.
         """
+        assert isinstance(config.problem, SupervisedProblem)
         self.problem = problem
-        self.settings = settings
+        self.config = config
+        self.settings = config.problem
         # All arrays of a network are parameters, so its static part needs no arrays.
         self.network = eqx.filter_eval_shape(self._network, jax.random.key(0))
         self.static = eqx.partition(self.network, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))[1]
 
-    def init(self, keys: Keys, strengths: Strengths, number: Int[Array, ""]) -> Learner:
-        """A new learner, as it would begin with task `number`."""
-        network_key, state_key = jax.random.split(jax.random.fold_in(keys.network, number))
+    @property
+    def block(self) -> int:
+        """Number of steps in a block: up to the next effective-rank step, or about a thousand rows."""
+        rank_step = self.config.method.rank_step
+        return max(1, 1000 // max(self.settings.batch_size, 10)) if rank_step is None else rank_step.interval
+
+    def init(self, replica: Replica, index: Int[Array, ""]) -> Learner:
+        """A new learner for the start of task `index`."""
+        network_key, state_key = jax.random.split(jax.random.fold_in(replica.keys.network, index))
         network = self._network(network_key)
         params = eqx.filter(network, eqx.is_inexact_array)
-        return Learner(params, network.init_state(state_key), self._optimizer(keys, strengths).init(params))
+        return Learner(params, network.init_state(state_key), self._optimizer(replica).init(params))
 
-    def orders(self, keys: Keys, data: PyTree, number: Int[Array, ""]) -> Int[Array, "epochs most"]:
-        """The rows of task `number` in the order of each epoch: what `train` and `train_rest` go through."""
-        task = self.problem.task(data, keys.stream, number)
-        return epoch_orders(jax.random.fold_in(keys.order, number), task.train, self.settings.epochs)
+    def orders(self, view: TaskView) -> Int[Array, "epochs most"]:
+        """The rows of a task in the order of each epoch."""
+        task = self.task(view)
+        return epoch_orders(jax.random.fold_in(view.keys.order, view.index), task.train, self.settings.epochs)
 
     def train(
         self,
         learner: Learner,
         totals: Totals,
         orders: Int[Array, "epochs most"],
-        keys: Keys,
-        strengths: Strengths,
-        data: PyTree,
-        number: Int[Array, ""],
+        replica: Replica,
+        view: TaskView,
         start: Int[Array, ""],
         stop: Int[Array, ""],
         *,
-        rank_one: bool = False,
+        block: int,
+        batch_one: bool = False,
     ) -> tuple[Learner, Totals]:
-        """Blocks `start` to `stop` of task `number`; with `rank_one` in the faster way that plain SGD allows for."""
-        take_steps, features = self._task_steps(orders, keys, strengths, data, number, rank_one=rank_one)
-        size, er_rate = self.settings.block, self._er_rate(strengths)
+        """Trains blocks `start` to `stop` of a task.
 
-        def block(i, carry):
+        **Arguments:**
+
+        - `learner`, `totals`: their values before these blocks.
+        - `orders`: the order of the task's rows, from the method `orders`.
+        - `replica`: the replica that is trained.
+        - `view`: the task.
+        - `start`, `stop`: indices of blocks.
+        - `block`: steps in each block. An effective-rank step follows blocks of `Trainer.block` steps; shorter blocks
+            are for the remaining steps at the end of a task.
+        - `batch_one`: whether to use the faster form of SGD with batch size 1.
+        """
+        task, config = self.task(view), self.config.replace(**replica.values)
+        rank_step = config.method.rank_step if block == self.block else None
+
+        def take_block(i, carry):
             learner, totals = carry
-            learner, totals, inputs = take_steps(learner, totals, i * size, size)
-            if er_rate is not None:
-                learner = learner._replace(params=self._raise_rank(features, learner, inputs, er_rate))
+            numbers = i * block + jnp.arange(block, dtype=jnp.int32)
+            examples = self._examples(view, task, orders, numbers)
+            if batch_one and block > 1:
+                learner, totals = self._batch_one_steps(learner, totals, task, config, examples)
+            else:
+                learner, totals = self._steps(learner, totals, task, replica, examples, numbers)
+            if rank_step is not None:
+                learner = learner._replace(params=self._raise_rank(learner, examples.inputs, rank_step))
             return learner, totals
 
-        return jax.lax.fori_loop(start, stop, block, (learner, totals))
+        return jax.lax.fori_loop(start, stop, take_block, (learner, totals))
 
-    def train_rest(
-        self,
-        learner: Learner,
-        totals: Totals,
-        orders: Int[Array, "epochs most"],
-        keys: Keys,
-        strengths: Strengths,
-        data: PyTree,
-        number: Int[Array, ""],
-        start: Int[Array, ""],
-        stop: Int[Array, ""],
-    ) -> tuple[Learner, Totals]:
-        """Steps `start` to `stop` of task `number`: those after its last whole block."""
-        take_steps, _ = self._task_steps(orders, keys, strengths, data, number)
+    def steps_in(self, index: int) -> int:
+        """The number of steps of a task. Only complete minibatches count."""
+        return self.settings.epochs * (self.problem.train_count(index) // self.settings.batch_size)
 
-        def step(i, carry):
-            learner, totals = carry
-            return take_steps(learner, totals, i, 1)[:2]
-
-        return jax.lax.fori_loop(start, stop, step, (learner, totals))
-
-    def steps_in(self, number: int) -> int:
-        """How many steps a task has: whole minibatches only."""
-        return self.settings.epochs * (self.problem.train_count(number) // self.settings.batch_size)
+    def task(self, view: TaskView) -> Task:
+        """The task's rows, and how it transforms them."""
+        return self.problem.task(view.data, view.keys.stream, view.index)
 
     def apply(self, learner: Learner, task: Task, inputs: Array, *, train: bool) -> tuple[Array, dict[str, Array], Any]:
-        """Outputs that are in play, features, and the model's new state."""
+        """Outputs of active classes, features, and the model's new state."""
         network = eqx.combine(learner.params, self.static)
         outputs, features, state = network(inputs, learner.model_state, train=train)
         return self.problem.active(task, outputs), features, state
 
-    def _task_steps(
-        self,
-        orders: Int[Array, "epochs most"],
-        keys: Keys,
-        strengths: Strengths,
-        data: PyTree,
-        number: Int[Array, ""],
-        *,
-        rank_one: bool = False,
-    ):
-        """A function that takes some steps in a row, and one from parameters to the features whose rank counts."""
-        task = self.problem.task(data, keys.stream, number)
+    def features(self, params: PyTree, inputs: Array, model_state: PyTree = None) -> dict[str, Array]:
+        """Features as in training: BatchNorm uses the statistics of the inputs, and does not update its own."""
+        return eqx.combine(params, self.static)(inputs, model_state, train=True)[1]
+
+    def _examples(self, view: TaskView, task: Task, orders: Array, numbers: Int[Array, " steps"]) -> Examples:
+        """The examples of some steps, one minibatch after the other."""
         size = self.settings.batch_size
         per_epoch = task.train.count // size
-        optimizer = self._optimizer(keys, strengths)
 
-        def loss(params, model_state, examples):
-            learner = Learner(params, model_state, None)
-            outputs, features, model_state = self.apply(learner, task, examples.inputs, train=True)
-            value = losses(self.problem, outputs, examples.targets)
-            return jnp.mean(value), (jnp.mean(hits(self.problem, outputs, examples.targets)), features, model_state)
+        def rows_at(i):
+            return jax.lax.dynamic_slice(orders, (i // per_epoch, (i % per_epoch) * size), (1, size))[0]
 
-        def step(carry, block):
-            (learner, totals), (examples, i) = carry, block
+        rows = jax.vmap(rows_at)(numbers)
+        return self.problem.examples(view.data, task, rows.reshape(-1), held_out=False)
+
+    def _steps(
+        self,
+        learner: Learner,
+        totals: Totals,
+        task: Task,
+        replica: Replica,
+        examples: Examples,
+        numbers: Int[Array, " steps"],
+    ) -> tuple[Learner, Totals]:
+        """Steps of the method's optimizer, one for each minibatch."""
+        size = self.settings.batch_size
+        steps = task.train.count // size * self.settings.epochs
+        optimizer = self._optimizer(replica)
+
+        def loss(params, model_state, batch):
+            outputs, features, model_state = self.apply(
+                Learner(params, model_state, None), task, batch.inputs, train=True
+            )
+            value = losses(self.problem, outputs, batch.targets)
+            return jnp.mean(value), (jnp.mean(hits(self.problem, outputs, batch.targets)), features, model_state)
+
+        def step(carry, given):
+            (learner, totals), (batch, number) = carry, given
             value_and_gradient = jax.value_and_grad(loss, has_aux=True)
-            (value, aux), gradients = value_and_gradient(learner.params, learner.model_state, examples)
+            (value, aux), gradients = value_and_gradient(learner.params, learner.model_state, batch)
             correct, features, model_state = aux
-            progress = i.astype(jnp.float32) / (per_epoch * self.settings.epochs).astype(jnp.float32)
             updates, opt_state = optimizer.update(
-                gradients, learner.opt_state, learner.params, features=features, progress=progress
+                gradients,
+                learner.opt_state,
+                learner.params,
+                inputs=batch.inputs,
+                features=features,
+                model_state=learner.model_state,
+                progress=number.astype(jnp.float32) / steps.astype(jnp.float32),
             )
             params = optax.apply_updates(learner.params, updates)
             totals = Totals(totals.loss + value, totals.correct + correct)
             return (Learner(params, model_state, opt_state), totals), None
 
-        def rows_at(i):
-            place = (i % per_epoch) * size
-            return jax.lax.dynamic_slice(orders, (i // per_epoch, place), (1, size))[0]
+        batches = jax.tree.map(lambda leaf: leaf.reshape(numbers.size, size, *leaf.shape[1:]), examples)
+        return jax.lax.scan(step, (learner, totals), (batches, numbers))[0]
 
-        def take_steps(learner, totals, first, count):
-            numbers = first + jnp.arange(count, dtype=jnp.int32)
-            rows = jax.vmap(rows_at)(numbers)
-            flat = self.problem.examples(data, task, rows.reshape(-1), held_out=False)
-            if rank_one and count > 1:
-                return *self._rank_one_steps(learner, totals, task, strengths, flat), flat.inputs
-            batches = jax.tree.map(lambda leaf: leaf.reshape(count, size, *leaf.shape[1:]), flat)
-            (learner, totals), _ = jax.lax.scan(step, (learner, totals), (batches, numbers))
-            return learner, totals, flat.inputs
-
-        def features(params, inputs, model_state):
-            # As in training: BatchNorm looks at the window itself. Its running statistics stay as they are.
-            return self.apply(Learner(params, model_state, None), task, inputs, train=True)[1]
-
-        return take_steps, features
-
-    def _rank_one_steps(self, learner: Learner, totals: Totals, task: Task, strengths: Strengths, examples: Examples):
-        """The same steps where one sample at a time allows for a faster way, up to rounding."""
+    def _batch_one_steps(self, learner: Learner, totals: Totals, task: Task, config: RunConfig, examples: Examples):
+        """The same steps in the faster form for batch size 1, equal up to rounding."""
 
         def of_outputs(outputs, target):
             outputs, target = self.problem.active(task, outputs[None]), target[None]
@@ -202,39 +226,47 @@ class Trainer:
 
         def arrays(params):
             dense = [hidden.layer for hidden in params.hidden] + [params.head]
-            return tuple(Affine(each.kernel, each.bias) for each in dense)
+            return tuple(Affine(layer.kernel, layer.bias) for layer in dense)
 
-        rate = strengths.get("learning_rate", self.settings.learning_rate)
-        decay = strengths.get("weight_decay", self.settings.weight_decay or 0.0)
-        layers, loss, correct = take_rank_one_steps(arrays(learner.params), *examples, of_outputs, rate, decay)
+        rate, decay = config.optimizer.learning_rate, getattr(config.method, "weight_decay", 0.0)
+        layers, loss, correct = take_batch_one_steps(arrays(learner.params), *examples, of_outputs, rate, decay)
         params = eqx.tree_at(lambda params: jax.tree.leaves(arrays(params)), learner.params, jax.tree.leaves(layers))
         return learner._replace(params=params), Totals(totals.loss + loss, totals.correct + correct)
 
-    def _raise_rank(self, features: Callable, learner: Learner, inputs: Array, rate) -> PyTree:
+    def _raise_rank(self, learner: Learner, inputs: Array, step: RankStep) -> PyTree:
         """The parameters after the effective-rank steps at the end of a block."""
-        layers = self.network.rank_layers
+        window = inputs[-step.window * self.settings.batch_size :]
 
         def descend(_, params):
             gradient = plastax.effective_rank_gradient(
-                lambda params, inputs: features(params, inputs, learner.model_state), params, inputs, layers=layers
+                lambda params, inputs: self.features(params, inputs, learner.model_state),
+                params,
+                window,
+                layers=self.network.rank_layers,
             )
-            return jax.tree.map(lambda p, g: p - jnp.asarray(rate, p.dtype) * g, params, gradient)
+            return jax.tree.map(lambda p, g: p - jnp.asarray(step.learning_rate, p.dtype) * g, params, gradient)
 
-        steps = self.settings.er_steps or 1
-        return jax.lax.fori_loop(0, steps, descend, learner.params, unroll=steps == 1)
-
-    def _er_rate(self, strengths: Strengths):
-        return strengths.get("er_learning_rate", self.settings.er_learning_rate)
+        return jax.lax.fori_loop(0, step.steps, descend, learner.params, unroll=step.steps == 1)
 
     def _network(self, key: PRNGKeyArray):
-        return make_network(self.settings, self.problem.input_shape, self.problem.outputs, key)
+        options = self.config.method.network_options
+        return self.config.network.make(self.problem.input_shape, self.problem.outputs, options, key)
 
-    def _optimizer(self, keys: Keys, strengths: Strengths) -> optax.GradientTransformationExtraArgs:
-        return make_optimizer(self.settings, strengths, self.network, keys.method)
+    def _optimizer(self, replica: Replica) -> optax.GradientTransformationExtraArgs:
+        """Clipping, then the method's optimizer. The effective-rank step is not part of it: `train` takes that step."""
+        config = self.config.replace(**replica.values)
+        minibatch = jax.ShapeDtypeStruct((self.settings.batch_size, *self.problem.input_shape), jnp.float32)
+        network = NetworkView(self.features, self.network.rank_layers, minibatch, self.network.resettable_units)
+        # The same kind of Adam for all methods, whether they reset units or not.
+        base = config.optimizer.make(resets_units=True)
+        made = config.method.optimizer(base, network, replica.keys.method)
+        max_norm = config.optimizer.max_grad_norm
+        clip = [] if max_norm is None else [optax.clip_by_global_norm(max_norm)]
+        return optax.with_extra_args_support(optax.chain(*clip, made))
 
 
-def epoch_orders(key: PRNGKeyArray, rows: Rows, epochs: int) -> Int[Array, "epochs most"]:
-    """The rows of a task in a new order for each epoch; rows that do not belong to it stand at the end."""
+def epoch_orders(key: PRNGKeyArray, rows: RowIndices, epochs: int) -> Int[Array, "epochs most"]:
+    """The rows of a task in a new order for each epoch; rows that do not belong to it come last."""
     numbers = jnp.arange(rows.rows.size)
 
     def shuffled(key):
@@ -252,7 +284,7 @@ def losses(problem: Problem, outputs: Array, targets: Array) -> Float[Array, " r
 
 
 def hits(problem: Problem, outputs: Array, targets: Array) -> Float[Array, " rows"]:
-    """1 for each row that is classified right, 0 for others (and for all in a regression)."""
+    """1 for each row that is classified correctly, 0 for the others (and for all rows of a regression)."""
     if problem.loss == "cross_entropy":
         return (jnp.argmax(outputs, axis=-1) == targets).astype(jnp.float32)
     return jnp.zeros(outputs.shape[0])
@@ -261,9 +293,9 @@ def hits(problem: Problem, outputs: Array, targets: Array) -> Float[Array, " row
 def some_examples(
     problem: Problem, data: PyTree, task: Task, key: PRNGKeyArray, most: int, *, held_out: bool
 ) -> tuple[Examples, Float[Array, " rows"]]:
-    """At most so many rows of a task, drawn without replacement, and a weight of 1 for each that is one.
+    """Up to `most` rows of a task, drawn without replacement, with weight 1 for real rows and 0 for padding.
 
-    If the task has fewer, its rows come again with weight 0: no unit that lives on real rows looks dead on these.
+    Padding repeats real rows, so that no unit that is active on real rows looks dead.
     """
     rows = task.test if held_out else task.train
     size = min(most, rows.rows.size)

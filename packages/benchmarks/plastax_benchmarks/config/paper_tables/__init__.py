@@ -1,6 +1,6 @@
-"""The paper's tables as data: defaults, sweeps, best values, and a note wherever they contradict something.
+"""The paper's tables as data: defaults, sweeps, best values, and notes on contradictions.
 
-`DEFAULTS[problem]` goes by the paper's names, `SWEEPS[problem][method]` by the names of our methods and fields.
+`DEFAULTS[problem]` uses the paper's names, `SWEEPS[problem][method]` the names of our methods and fields.
 
 !!! Example
 
@@ -13,26 +13,39 @@
     ```
 """
 
-from ...methods.catalog import METHODS
+from ..._settings import fields_of
+from ...methods import METHODS
 from .defaults import DEFAULTS
 from .entries import Entry, Sweep
 from .sweeps import SWEEPS
 
 
-__all__ = ["DEFAULTS", "SWEEPS", "Entry", "Sweep", "best", "borrowed", "notes"]
+__all__ = ["DEFAULTS", "SWEEPS", "Entry", "Sweep", "best", "borrowed", "chosen", "notes"]
 
 
-LENDERS = {"learning_rate": "bp", "weight_decay": "l2", "replacement_rate": "cbp"}
-"""For each field, the method whose best value a method takes that the paper has no sweep of."""
+LENDERS = {"learning_rate": ("bp",), "weight_decay": ("l2",), "replacement_rate": ("cbp", "cbp_l2")}
+"""For methods without a sweep in the paper: for each field, the methods to borrow the best value from, in order."""
+
+GRADIENT_FORM = (
+    "The best effective-rank learning rate of l2_er, divided by the learning rate: with SGD both forms then move "
+    "the parameters equally far."
+)
 
 UNTUNED = ("shrink", "dormant_threshold", "redo_interval", "parseval_strength")
-"""Fields that no table of the paper has."""
+"""Fields that are in none of the paper's tables."""
 
 BESIDE_TABLES = {
     "continual-imagenet": {
-        "pixels": "The paper does not say how pixels are scaled. The released code trains on 0 to 255, and the tables' "
-        "learning rates were chosen with it: so does the preset. With --pixels standardized they are far too low."
-    }
+        "pixels": "The paper does not specify how to scale pixels. The released code trains on 0 to 255, and so does "
+        "the preset, since the learning rates were chosen with it. They are far too low for --pixels standardized."
+    },
+    "slippery-ant": {
+        "er_learning_rate": "The released code adds the effective ranks of actor and critic, plastax averages them: "
+        "for the same step, er_learning_rate is twice as large here.",
+        "actions": "The released runs pass unclipped Gaussian samples to the simulator. It limits torques, but their "
+        "cost counts in full.",
+        "weight_decay": "The best weight decay of cbp_l2 is given as '--': the preset uses that of l2.",
+    },
 }
 """Notes on settings that the paper's tables lack, by our field names."""
 
@@ -53,7 +66,7 @@ def best(problem: str, method: str) -> dict[str, float]:
 
 
 def borrowed(problem: str, method: str) -> dict[str, tuple[str, float]]:
-    """The values of a method that the paper has no sweep of, each with the method whose best value it is.
+    """Borrowed values of a method that the paper has not swept, each with the method that it is borrowed from.
 
     **Arguments:**
 
@@ -67,30 +80,53 @@ def borrowed(problem: str, method: str) -> dict[str, tuple[str, float]]:
     _defaults(problem)
     if method in SWEEPS[problem]:
         return {}
-    own = ("learning_rate", *METHODS[method].settings)
-    return {field: (lender, best(problem, lender)[field]) for field, lender in LENDERS.items() if field in own}
+    own = ("learning_rate", *fields_of(METHODS[method]))
+    lenders = {
+        field: next(each for each in those if each in SWEEPS[problem])
+        for field, those in LENDERS.items()
+        if field in own
+    }
+    return {field: (lender, best(problem, lender)[field]) for field, lender in lenders.items()}
+
+
+def chosen(problem: str, method: str) -> dict[str, float]:
+    """The best values of a method, or borrowed values if the paper has not swept it.
+
+    **Arguments:**
+
+    - `problem`: a key of `SWEEPS`.
+    - `method`: a method from `plastax methods`.
+
+    **Returns:**
+
+    A dictionary such as `{"learning_rate": 0.01, "weight_decay": 0.001}`.
+    """
+    lent = {field: value for field, (_, value) in borrowed(problem, method).items()}
+    return lent or best(problem, method)
 
 
 def notes(problem: str, method: str | None = None) -> dict[str, str]:
-    """What to know about values that the paper contradicts, or does not have.
+    """Notes on values that the paper contradicts or lacks.
 
     **Arguments:**
 
     - `problem`: a key of `SWEEPS` and `DEFAULTS`.
-    - `method`: a key of `SWEEPS[problem]` or, on supervised problems, any other method; without it, the notes are
-        those on the problem's defaults.
+    - `method`: a method from `plastax methods`; by default, the notes are about the problem's defaults.
 
     **Returns:**
 
-    A dictionary from our field name to a note; for entries of the table of defaults, from the paper's name.
+    A dictionary from our field name to a note; entries of the table of defaults have the paper's names.
     """
-    if method in METHODS and problem != "slippery-ant" and method not in SWEEPS.get(problem, {method}):
+    if method == "l2_er_gradient":
+        found = {field: note for field, note in notes(problem, "l2_er").items() if field != "er_learning_rate"}
+        return found | {"er_weight": GRADIENT_FORM}
+    if method in METHODS and method not in SWEEPS.get(problem, {method}):
         return {
-            field: f"The paper has no value for {method}: this is the best one of {lender}."
+            field: f"The paper has no value for {method}: this is the best value of {lender}."
             for field, (lender, _) in borrowed(problem, method).items()
         } | {
-            field: f"The paper has no value for {method}: this one has not been tuned."
-            for field in METHODS[method].settings
+            field: f"The paper has no value for {method}: this value is not tuned."
+            for field in fields_of(METHODS[method])
             if field in UNTUNED
         }
     entries = _defaults(problem) if method is None else _sweeps(problem, method)

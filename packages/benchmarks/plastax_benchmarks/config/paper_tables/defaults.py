@@ -5,12 +5,12 @@ from .entries import Entry
 
 _BAND = 'The bands that the figures call "95 %" are the standard error over seeds in the released code.'
 _SEEDS = "One seed is only the default of the command: the reported results are over {} seeds. " + _BAND
-_NOISE = "The table speaks of the input data; in the released code the noise goes on the weights."
+_NOISE = "The table mentions input data, but the released code adds the noise to the weights."
 _DECAY = "The gradient's term is value times weight, which is twice the lambda of the paper's formula."
 _WINDOW = "Called a batch size; it is the number of minibatches whose inputs form the window of one step."
 _STEPS = "Called a frequency; it is the number of effective-rank steps in a row at the end of a window."
-_LEFT_OVER = "Left over from the reinforcement-learning command: nothing reads it here."
-_RATE = "Called a probability; it is the share of mature units that each step adds to the count to be replaced."
+_LEFT_OVER = "Left over from the reinforcement-learning command: it is not used here."
+_RATE = "Called a probability; it is the fraction of mature units that each step adds to the number to be replaced."
 
 
 PERMUTED_MNIST = {
@@ -39,7 +39,7 @@ PERMUTED_MNIST = {
     "er_step": Entry(1, _STEPS),
     "evaluate": Entry(True),
     "evaluate_previous": Entry(False),
-    "eval_size": Entry(2000, "The released code evaluates on training rows: ours are held out."),
+    "eval_size": Entry(2000, "The released code evaluates on training rows, plastax on held-out rows."),
     "compute_hessian": Entry(False),
     "compute_hessian_size": Entry(2000),
     "compute_hessian_interval": Entry(1),
@@ -48,7 +48,7 @@ PERMUTED_MNIST = {
     "decay_rate": Entry(0.99),
     "maturity_threshold": Entry(100),
     "k": Entry(2),
-    "target": Entry(2.0, "What is drawn to the target is sigma_max^k, not the largest singular value itself."),
+    "target": Entry(2.0, "The penalty pulls sigma_max^k towards the target, not the largest singular value itself."),
     "spectral_strength": Entry(0.1),
     "num_iter": Entry(10),
 }
@@ -111,7 +111,7 @@ INCREMENTAL_CIFAR = {
     "to_perturb": Entry(False, _NOISE),
     "perturb_scale": Entry(1e-5, _NOISE),
     "mini_batch_size": Entry(100),
-    "no_anneal_lr": Entry(False, "False means annealing, which the text says was removed."),
+    "no_anneal_lr": Entry(False, "False means annealing, which was removed according to the text."),
     "max_grad_norm": Entry(1e9),
     "num_tasks": Entry(20),
     "num_epochs": Entry(200),

@@ -1,11 +1,11 @@
-"""One cell of a table: what the paper says, and what is wrong with it."""
+"""One cell of a table, with a note if something is wrong with it."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A default value as the paper's table has it, with a note where the paper or its released code disagrees."""
+    """A default value from the paper's table, with a note if the paper or its released code disagrees."""
 
     value: bool | int | float | str
     note: str | None = None
@@ -13,7 +13,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Sweep:
-    """The values that the paper tried, in its order, and the one it calls best (`None` where it names none)."""
+    """The values that the paper tried, in its order, and the best one (`None` if the paper does not name it)."""
 
     values: tuple[float, ...]
     best: float | None

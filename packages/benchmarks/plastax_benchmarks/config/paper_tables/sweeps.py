@@ -3,8 +3,8 @@
 from .entries import Sweep
 
 
-_OUTSIDE = "The best value lies outside its own sweep: one of the two is a misprint."
-_PLOTTED = "The released code's plots of permuted MNIST use {} here, not the value the table calls best."
+_OUTSIDE = "The best value lies outside its own sweep: one of the two is a typo."
+_PLOTTED = "The released code's plots of permuted MNIST use {} here, not the best value of the table."
 
 _FROM_2 = (1e-2, 1e-3, 1e-4)
 _FROM_3 = (1e-3, 1e-4, 1e-5)
@@ -45,7 +45,7 @@ CONTINUAL_IMAGENET = {
     "layernorm_l2": {"learning_rate": Sweep(_FROM_2, 1e-3), "weight_decay": Sweep(_FROM_3, 1e-5)},
     "spectral": {
         "learning_rate": Sweep(
-            _FROM_2, 1e-2, "On pixels from 0 to 255 this diverged here within ten steps; 1e-3 did not: see pixels."
+            _FROM_2, 1e-2, "On pixels from 0 to 255 this diverged here within ten steps; 1e-3 did not. See pixels."
         ),
         "spectral_strength": Sweep(_FROM_2, 1e-2),
     },
@@ -70,7 +70,7 @@ SLIPPERY_ANT = {
     "l2": {"learning_rate": Sweep(_FROM_2, 1e-4), "weight_decay": Sweep(_FROM_3, 1e-3)},
     "er": {
         "learning_rate": Sweep(
-            (1e-2, 1e-2, 1e-4), 1e-4, "The sweep lists 1e-2 twice; 1e-3, as in the other methods' sweeps, may be meant."
+            (1e-2, 1e-2, 1e-4), 1e-4, "The sweep lists 1e-2 twice; probably one of them is 1e-3, as for other methods."
         ),
         "er_learning_rate": Sweep(_FROM_3, 1e-7, _OUTSIDE),
     },
@@ -85,7 +85,7 @@ SLIPPERY_ANT = {
         "weight_decay": Sweep(
             _FROM_3,
             None,
-            "The table has a dash for the best value. The best of every other method with weight decay here is 1e-3.",
+            "The table has a dash for the best value. For all other methods with weight decay it is 1e-3.",
         ),
     },
     "layernorm_l2": {"learning_rate": Sweep(_FROM_2, 1e-4), "weight_decay": Sweep(_FROM_3, 1e-3)},
@@ -94,7 +94,7 @@ SLIPPERY_ANT = {
         "spectral_strength": Sweep(
             _FROM_3,
             1e-3,
-            'The table calls this row "weight decay", which the spectral penalty does not have: read as its strength.',
+            'The table calls this row "weight decay", which the spectral penalty does not have: used as its strength.',
         ),
     },
 }

@@ -4,10 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from rl_support import Sledge
+from rl_support import Sledge, tiny
 
-from plastax_benchmarks.rl.episodes import advance, begin
 from plastax_benchmarks.rl.friction import friction_after, friction_at
+from plastax_benchmarks.rl.rollout import advance, begin
 
 
 def walk(environment, actions, *, limit=1000, friction=0.0):
@@ -54,7 +54,7 @@ def test_an_end_at_the_time_limit_is_terminal_only():
     assert not found.truncated[first]
 
 
-def test_states_that_are_no_numbers_end_the_episode():
+def test_states_that_are_not_finite_end_the_episode():
     seen, found = walk(Sledge(breaks_beyond=1.0), np.full(40, 5.0))
     assert found.broken.sum() >= 2
     np.testing.assert_array_equal(found.broken, found.terminated)
@@ -91,6 +91,7 @@ def test_schedule_is_a_pure_log_uniform_function_of_seed_and_change():
 
 def test_friction_changes_at_its_step_exactly():
     steps = jnp.array([0, 99, 100, 199, 200])
-    changing = friction_at(3, 100, None, steps)
+    problem = tiny(change_every=100).problem
+    changing = friction_at(problem, 3, steps)
     np.testing.assert_array_equal(changing, friction_after(3, jnp.array([0, 0, 1, 1, 2])))
-    np.testing.assert_array_equal(friction_at(3, 100, 0.7, steps), np.full(5, 0.7, np.float32))
+    np.testing.assert_array_equal(friction_at(tiny(friction=0.7).problem, 3, steps), np.full(5, 0.7, np.float32))

@@ -5,20 +5,19 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
+from rl_support import tiny
 
 from plastax.models import ActorCritic, Gaussian
-from plastax_benchmarks.rl import losses, policy
-from plastax_benchmarks.rl.gae import generalised_advantages
-from plastax_benchmarks.rl.normalizer import new_normaliser, normalise, see
-from plastax_benchmarks.rl.ppo import ppo_loss
-from plastax_benchmarks.rl.presets import preset
+from plastax_benchmarks.rl import policy
+from plastax_benchmarks.rl.normalizer import add_rows, new_normalizer, normalize
+from plastax_benchmarks.rl.ppo import RolloutRows, actor_loss, generalized_advantages, ppo_loss
 
 
 GENERATOR = np.random.default_rng(0)
 TIME, ENVS = 30, 4
 
 
-def numpy_advantages(rewards, values, successors, terminated, truncated, gamma, lambda0):
+def numpy_advantages(rewards, values, successors, terminated, truncated, gamma, gae_lambda):
     """By the definition: for each step, the discounted sum of all later errors of its own episode."""
     advantages = np.zeros_like(rewards)
     for env in range(rewards.shape[1]):
@@ -29,7 +28,7 @@ def numpy_advantages(rewards, values, successors, terminated, truncated, gamma, 
                 advantages[start, env] += factor * (rewards[t, env] + gamma * future - values[t, env])
                 if terminated[t, env] or truncated[t, env]:
                     break
-                factor *= gamma * lambda0
+                factor *= gamma * gae_lambda
     return advantages
 
 
@@ -42,20 +41,20 @@ def test_advantages(ends):
     assert truncated.any() == (ends in ("truncated", "both"))
     expected = numpy_advantages(rewards, values, successors, terminated, truncated, 0.9, 0.8)
     arrays = [jnp.asarray(x, jnp.float32) for x in (rewards, values, successors)]
-    found = generalised_advantages(*arrays, jnp.asarray(terminated), jnp.asarray(truncated), gamma=0.9, lambda0=0.8)
+    found = generalized_advantages(*arrays, jnp.asarray(terminated), jnp.asarray(truncated), gamma=0.9, gae_lambda=0.8)
     np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-6)
 
 
 def test_a_cut_off_episode_has_a_future_and_an_ended_one_has_none():
     one, zero, yes, no = jnp.ones((1, 1)), jnp.zeros((1, 1)), jnp.full((1, 1), True), jnp.full((1, 1), False)
-    ended = generalised_advantages(one, zero, 10 * one, yes, no, gamma=0.5, lambda0=0.9)
-    cut = generalised_advantages(one, zero, 10 * one, no, yes, gamma=0.5, lambda0=0.9)
+    ended = generalized_advantages(one, zero, 10 * one, yes, no, gamma=0.5, gae_lambda=0.9)
+    cut = generalized_advantages(one, zero, 10 * one, no, yes, gamma=0.5, gae_lambda=0.9)
     assert (float(ended[0, 0]), float(cut[0, 0])) == (1.0, 6.0)
 
 
-def test_the_value_of_a_terminal_state_is_not_looked_at():
+def test_the_value_of_a_terminal_state_does_not_count():
     one, yes = jnp.ones((2, 1)), jnp.full((2, 1), True)
-    found = generalised_advantages(one, one, jnp.nan * one, yes, ~yes, gamma=0.9, lambda0=0.9)
+    found = generalized_advantages(one, one, jnp.nan * one, yes, ~yes, gamma=0.9, gae_lambda=0.9)
     np.testing.assert_array_equal(found, jnp.zeros((2, 1)))
 
 
@@ -105,7 +104,7 @@ def test_what_the_simulator_gets():
 
 def numpy_rows(rows=40, observation=3, actions=2):
     """Rows that were made by another network, so that some ratios and values are clipped and some are not."""
-    return losses.Rows(
+    return RolloutRows(
         observations=GENERATOR.normal(size=(rows, observation)),
         samples=GENERATOR.normal(size=(rows, actions)),
         log_probabilities=GENERATOR.normal(-2.8, 0.3, size=rows),
@@ -116,7 +115,7 @@ def numpy_rows(rows=40, observation=3, actions=2):
     )
 
 
-def numpy_loss(config, parameters, rows):
+def numpy_loss(problem, parameters, rows):
     """PPO's loss, written out for one hidden layer of ReLUs for actor and critic."""
     hidden = np.maximum(rows.observations @ parameters["w1"] + parameters["b1"], 0)
     mean = hidden @ parameters["w2"] + parameters["b2"]
@@ -126,18 +125,18 @@ def numpy_loss(config, parameters, rows):
     normal = scipy.stats.norm(mean, std)
     ratio = np.exp(normal.logpdf(rows.samples).sum(1) - rows.log_probabilities)
     advantages = (rows.advantages - rows.advantages.mean()) / (rows.advantages.std() + 1e-8)
-    clipped = np.clip(ratio, 1 - config.clip_eps, 1 + config.clip_eps)
+    clipped = np.clip(ratio, 1 - problem.clip_eps, 1 + problem.clip_eps)
     assert 0.1 < np.mean(ratio != clipped) < 0.9
     actor = -np.minimum(ratio * advantages, clipped * advantages).mean()
-    near = rows.values + np.clip(value - rows.values, -config.clip_eps, config.clip_eps)
+    near = rows.values + np.clip(value - rows.values, -problem.clip_eps, problem.clip_eps)
     assert 0.1 < np.mean(near != value) < 0.98
     error = (value - rows.targets) ** 2
-    if config.clip_values:
+    if problem.clip_values:
         error = np.maximum(error, (near - rows.targets) ** 2)
     bonus = normal.entropy().sum(1)
-    if config.actions == "tanh":
+    if problem.actions == "tanh":
         bonus = bonus + np.log(1 - np.tanh(mean + std * rows.noise) ** 2).sum(1)
-    return actor + config.vf_coeff * error.mean() - config.entropy_coeff * bonus.mean()
+    return actor + problem.value_weight * error.mean() - problem.entropy_weight * bonus.mean()
 
 
 def parameters_of(model):
@@ -157,12 +156,12 @@ def parameters_of(model):
 
 @pytest.mark.parametrize(("actions", "clip_values"), [("clip", True), ("tanh", False)])
 def test_loss_and_its_gradient(actions, clip_values):
-    config = preset("paper", entropy_coeff=0.3, vf_coeff=0.7, actions=actions, clip_values=clip_values)
+    problem = tiny(entropy_weight=0.3, value_weight=0.7, actions=actions, clip_values=clip_values).problem
     model, rows = ActorCritic(3, 2, 5, key=jax.random.key(1)), numpy_rows()
     single = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), rows)
-    (value, (parts, _)), gradient = jax.value_and_grad(lambda m: ppo_loss(config, m, single), has_aux=True)(model)
+    (value, (parts, _)), gradient = jax.value_and_grad(lambda m: ppo_loss(problem, m, single), has_aux=True)(model)
     parameters = parameters_of(model)
-    np.testing.assert_allclose(value, numpy_loss(config, parameters, rows), rtol=1e-5)
+    np.testing.assert_allclose(value, numpy_loss(problem, parameters, rows), rtol=1e-5)
     total = parts.actor_loss + 0.7 * parts.value_loss - 0.3 * parts.entropy
     np.testing.assert_allclose(value, total, rtol=1e-6)
     for name, slope in parameters_of(gradient).items():
@@ -170,7 +169,7 @@ def test_loss_and_its_gradient(actions, clip_values):
         direction = GENERATOR.normal(size=slope.shape)
 
         def along(step, name=name, direction=direction):
-            return numpy_loss(config, parameters | {name: parameters[name] + step * direction}, rows)
+            return numpy_loss(problem, parameters | {name: parameters[name] + step * direction}, rows)
 
         difference = (along(1e-6) - along(-1e-6)) / 2e-6
         np.testing.assert_allclose(np.sum(slope * direction), difference, rtol=2e-3, atol=2e-5, err_msg=name)
@@ -180,18 +179,18 @@ def test_no_gain_from_leaving_the_trust_region():
     made = as_policy(np.zeros((2, 1)), np.zeros((2, 1)))
     sample = jnp.zeros((2, 1))
     old = policy.log_probability(made, sample) - jnp.log(jnp.array([3.0, 3.0]))  # Both ratios are 3.
-    better = losses.actor_loss(made, sample, old, jnp.array([1.0, 1.0]), 0.2)
-    worse = losses.actor_loss(made, sample, old, jnp.array([-1.0, -1.0]), 0.2)
+    better = actor_loss(made, sample, old, jnp.array([1.0, 1.0]), 0.2)
+    worse = actor_loss(made, sample, old, jnp.array([-1.0, -1.0]), 0.2)
     np.testing.assert_allclose([better, worse], [-1.2, 3.0], rtol=1e-6)
 
 
-def test_normaliser_is_mean_and_deviation_of_all_rows_so_far():
+def test_normalizer_is_mean_and_deviation_of_all_rows_so_far():
     rows = GENERATOR.normal(3.0, 2.0, size=(100, 4)).astype(np.float32)
-    normaliser = new_normaliser(4)
-    np.testing.assert_array_equal(normalise(normaliser, jnp.asarray(rows)), rows)
+    normalizer = new_normalizer(4)
+    np.testing.assert_array_equal(normalize(normalizer, jnp.asarray(rows)), rows)
     for part in np.split(rows, [10, 55]):
-        normaliser = see(normaliser, jnp.asarray(part))
+        normalizer = add_rows(normalizer, jnp.asarray(part))
     expected = (rows.astype(np.float64) - rows.mean(0)) / rows.astype(np.float64).std(0)
-    np.testing.assert_allclose(normalise(normaliser, jnp.asarray(rows)), expected, rtol=1e-4, atol=1e-5)
-    constant = see(new_normaliser(1), jnp.ones((5, 1)))
-    assert np.isfinite(normalise(constant, jnp.full((1, 1), 2.0))).all()
+    np.testing.assert_allclose(normalize(normalizer, jnp.asarray(rows)), expected, rtol=1e-4, atol=1e-5)
+    constant = add_rows(new_normalizer(1), jnp.ones((5, 1)))
+    assert np.isfinite(normalize(constant, jnp.full((1, 1), 2.0))).all()

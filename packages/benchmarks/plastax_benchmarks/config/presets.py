@@ -1,0 +1,73 @@
+"""Creates a configuration from the names of a problem, a preset and a method."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from .._errors import check_name
+from .._settings import flag, values_for
+from ..methods import check_method
+from ..methods.effective_rank import ER
+from ..problems.catalog import check_problem
+from .laptop import laptop
+from .optimizers import SGD
+from .paper import paper
+from .run import KINDS, PARTS, RunConfig, measurement_of, without_effect
+
+
+PRESETS = {"laptop": laptop, "paper": paper}
+
+
+def configure(problem: str, preset: str = "laptop", method: str = "l2_er", **others: Any) -> RunConfig:
+    """The configuration of a method on a problem at a scale.
+
+    !!! example
+
+        ```python
+        from plastax_benchmarks.config import configure
+
+        configure("permuted-mnist", "paper", "l2", num_tasks=12).method.weight_decay  # 0.001
+        ```
+
+    **Arguments:**
+
+    - `problem`: a name from `plastax problems`.
+    - `preset`: `"laptop"` or `"paper"`.
+    - `method`: a name from `plastax methods`.
+    - `others`: settings that replace those of the preset. `network` and `optimizer` are names.
+    """
+    kind = check_problem(problem)
+    check_method(method)
+    check_name("preset", preset, PRESETS)
+    values = PRESETS[preset](problem, method)
+    values |= _gradient_form(method, {**values, **others})
+    names = {"problem": problem, "method": method}
+    for part, usual in (("network", kind.networks[0]), ("optimizer", kind.optimizer)):
+        names[part] = others.pop(part, values.get(part, usual))
+        check_name(part, names[part], KINDS[part])
+    kinds = {part: KINDS[part][name] for part, name in names.items()} | {"measurement": measurement_of(kind)}
+    # A preset may name settings of several methods and networks. Only those of this run are used.
+    parts = {part: kind(**values_for(kind, values)) for part, kind in kinds.items()}
+    own = {name: value for name, value in values_for(RunConfig, values).items() if name not in PARTS}
+    config = RunConfig(**parts, preset=preset, **own)  # pyright: ignore[reportArgumentType]
+    unused = without_effect(config)
+    for name in others:
+        if name in unused:
+            raise ValueError(f"{flag(name)} has no effect {unused[name]}")
+    return config.replace(**others)
+
+
+def _gradient_form(method: str, values: Mapping[str, Any]) -> dict[str, float]:
+    """`er_weight` of the method `l2_er_gradient`, from the step size of the method `l2_er`; nothing for other methods.
+
+    With SGD, a gradient moves the parameters by learning_rate / (1 - momentum) in the end, so this weight makes both
+    forms move them equally far. Adam and Muon rescale gradients: there it is a starting point, and not tuned.
+
+    **Arguments:**
+
+    - `method`: its name.
+    - `values`: of the preset, with those that replace them.
+    """
+    if method != "l2_er_gradient":
+        return {}
+    optimizer = SGD(values.get("learning_rate", SGD.learning_rate), momentum=values.get("momentum", 0.0))
+    return {"er_weight": values.get("er_learning_rate", ER.er_learning_rate) / optimizer.slow_rate}

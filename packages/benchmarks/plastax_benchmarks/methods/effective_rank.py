@@ -1,0 +1,99 @@
+"""Effective rank, with and without weight decay: as a separate step (Algorithm 1), and as a part of the gradient."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from .base import PAPER, Method, RankStep
+
+
+@dataclass(frozen=True)
+class _Windowed(Method):
+    """How often an effective-rank gradient is taken, and on what."""
+
+    er_interval: int = 100
+    """Number of minibatches between effective-rank gradients."""
+    er_window: int | None = None
+    """Number of most recent minibatches that the gradient uses. By default all since the last one, as in the paper."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.er_window is not None and self.er_window > self.er_interval:
+            raise ValueError(f"--er-window must be at most --er-interval {self.er_interval}, got {self.er_window}")
+
+
+@dataclass(frozen=True)
+class ER(_Windowed):
+    """Effective-rank steps after the optimizer's steps."""
+
+    name: ClassVar = "er"
+    words: ClassVar = "effective-rank steps after every `er_interval` minibatches"
+    reference: ClassVar = PAPER
+    color: ClassVar = "#dd8452"
+    adds_only_weight_decay: ClassVar = True
+
+    er_learning_rate: float = 1e-2
+    """Step size of the effective-rank step."""
+    er_steps: int = 1
+    """Number of effective-rank steps in a row."""
+
+    @property
+    def rank_step(self) -> RankStep:
+        """The step of Algorithm 1."""
+        return RankStep(self.er_learning_rate, self.er_interval, self.er_window or self.er_interval, self.er_steps)
+
+
+@dataclass(frozen=True)
+class L2ER(ER):
+    """Weight decay and effective-rank steps: Algorithm 1 of the paper."""
+
+    name: ClassVar = "l2_er"
+    words: ClassVar = "weight decay and effective-rank steps: the paper's method, Algorithm 1"
+    color: ClassVar = "#2f5fa8"
+
+    weight_decay: float = 1e-3
+    """Strength of the decay: weight_decay * parameter is added to the gradient."""
+
+    def optimizer(self, base, network, key):
+        """Adds the decay to the gradient. The effective-rank step is separate: see `rank_step`."""
+        import optax
+
+        return optax.chain(optax.add_decayed_weights(self.weight_decay), base)
+
+
+@dataclass(frozen=True)
+class L2ERGradient(_Windowed):
+    """Weight decay and the effective-rank gradient, both added to the gradient: `plastax.l2_er`."""
+
+    name: ClassVar = "l2_er_gradient"
+    words: ClassVar = "weight decay and effective-rank gradient, both added before the optimizer: plastax.l2_er"
+    reference: ClassVar = PAPER
+    color: ClassVar = "#62b6cb"
+
+    weight_decay: float = 1e-3
+    """Strength of the decay: weight_decay * parameter is added to the gradient."""
+    er_weight: float = 1.0
+    """Factor of the effective-rank gradient. By default er_learning_rate * (1 - momentum) / learning_rate: with
+    SGD its moves are then as long as those of l2_er."""
+
+    def optimizer(self, base, network, key):
+        """The public transformation, in front of the base optimizer."""
+        import optax
+
+        import plastax
+
+        regularizer = plastax.l2_er(
+            network.features,
+            weight_decay=self.weight_decay,
+            er_weight=self.er_weight,
+            interval=self.er_interval,
+            window=self.er_window or self.er_interval,
+            inputs_like=network.minibatch,
+            layers=network.rank_layers,
+        )
+        return optax.chain(regularizer, base)
+
+    def begin_task(self, opt_state):
+        """Empties the window of minibatches."""
+        import plastax
+
+        return plastax.restart_windows(opt_state)

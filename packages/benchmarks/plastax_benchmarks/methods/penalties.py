@@ -1,0 +1,103 @@
+"""Penalties on the parameters: each is added to the gradient."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from .base import Method
+
+
+@dataclass(frozen=True)
+class Spectral(Method):
+    """The spectral penalty."""
+
+    name: ClassVar = "spectral"
+    words: ClassVar = "the largest singular value of each kernel is held near a target"
+    reference: ClassVar = "Lewandowski et al. 2024"
+    color: ClassVar = "#8a6a4f"
+
+    spectral_strength: float = 1e-3
+    """Strength of the penalty."""
+    spectral_power: int = 2
+    """k in (sigma^k - target)^2."""
+    spectral_target: float = 2.0
+    """Target of sigma^k."""
+    spectral_iterations: int = 1
+    """Power iterations at each step, from the last vectors on. One lags where two singular values meet; 5 lag less."""
+
+    def optimizer(self, base, network, key):
+        """Adds the penalty's gradient."""
+        import optax
+
+        import plastax
+
+        penalty = plastax.spectral_penalty(
+            self.spectral_strength,
+            key=key,
+            power=self.spectral_power,
+            target=self.spectral_target,
+            iterations=self.spectral_iterations,
+        )
+        return optax.chain(penalty, base)
+
+
+@dataclass(frozen=True)
+class L2Init(Method):
+    """Weight decay towards the initial parameters."""
+
+    name: ClassVar = "l2_init"
+    words: ClassVar = "weight decay towards the initial parameters"
+    reference: ClassVar = "Kumar et al. 2023"
+    color: ClassVar = "#52b3d9"
+
+    weight_decay: float = 1e-3
+    """Strength of the decay: weight_decay * (parameter - initial parameter) is added to the gradient."""
+
+    def optimizer(self, base, network, key):
+        """Adds the decay to the gradient."""
+        import optax
+
+        import plastax
+
+        return optax.chain(plastax.l2_init(self.weight_decay), base)
+
+
+@dataclass(frozen=True)
+class Wasserstein(Method):
+    """The Wasserstein penalty."""
+
+    name: ClassVar = "wasserstein"
+    words: ClassVar = "parameters are kept near the distribution of the initial ones"
+    reference: ClassVar = "Lewandowski et al. 2023"
+    color: ClassVar = "#97a617"
+
+    weight_decay: float = 1e-3
+    """Strength of the penalty."""
+
+    def optimizer(self, base, network, key):
+        """Adds the penalty's gradient."""
+        import optax
+
+        import plastax
+
+        return optax.chain(plastax.wasserstein(self.weight_decay), base)
+
+
+@dataclass(frozen=True)
+class Parseval(Method):
+    """The orthogonality penalty."""
+
+    name: ClassVar = "parseval"
+    words: ClassVar = "weights of different units are kept orthogonal"
+    reference: ClassVar = "Chung et al. 2024"
+    color: ClassVar = "#128c8c"
+
+    parseval_strength: float = 1e-3
+    """Strength of the penalty."""
+
+    def optimizer(self, base, network, key):
+        """Adds the penalty's gradient."""
+        import optax
+
+        import plastax
+
+        return optax.chain(plastax.parseval(self.parseval_strength), base)

@@ -1,0 +1,117 @@
+"""Plain backprop, with weight decay, with another layer or activation, and with a new network for every task."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from .base import DOHARE, PAPER, Method
+
+
+@dataclass(frozen=True)
+class Backprop(Method):
+    """Plain backpropagation."""
+
+    name: ClassVar = "bp"
+    words: ClassVar = "plain backprop"
+    reference: ClassVar = "Rumelhart et al. 1986"
+    color: ClassVar = "#c44e52"
+    adds_only_weight_decay: ClassVar = True
+
+
+@dataclass(frozen=True)
+class Reset(Backprop):
+    """A new network for every task."""
+
+    name: ClassVar = "reset"
+    words: ClassVar = "a new network for every task: the reference without loss of plasticity"
+    reference: ClassVar = PAPER
+    color: ClassVar = "#111111"
+    renews_network: ClassVar = True
+
+
+@dataclass(frozen=True)
+class CReLU(Method):
+    """Concatenated ReLU."""
+
+    name: ClassVar = "crelu"
+    words: ClassVar = "concatenated ReLU: no unit can die"
+    reference: ClassVar = "Abbas et al. 2023"
+    color: ClassVar = "#5c2f14"
+    network_options: ClassVar = {"activation": "crelu"}
+
+
+@dataclass(frozen=True)
+class L2(Method):
+    """Weight decay."""
+
+    name: ClassVar = "l2"
+    words: ClassVar = "weight decay"
+    reference: ClassVar = "Krogh and Hertz 1991"
+    color: ClassVar = "#8c8c8c"
+    adds_only_weight_decay: ClassVar = True
+
+    weight_decay: float = 1e-3
+    """Strength of the decay: weight_decay * parameter is added to the gradient."""
+
+    def optimizer(self, base, network, key):
+        """Adds the decay to the gradient, before the base optimizer."""
+        import optax
+
+        return optax.chain(optax.add_decayed_weights(self.weight_decay), super().optimizer(base, network, key))
+
+
+@dataclass(frozen=True)
+class LayerNormL2(L2):
+    """LayerNorm, with weight decay."""
+
+    name: ClassVar = "layernorm_l2"
+    words: ClassVar = "LayerNorm before activations, with weight decay"
+    reference: ClassVar = "Lyle et al. 2024"
+    color: ClassVar = "#7d5fb2"
+    network_options: ClassVar = {"layer_norm": True}
+    adds_only_weight_decay: ClassVar = False
+
+
+@dataclass(frozen=True)
+class ShrinkAndPerturb(Method):
+    """Shrinking parameters, and noise."""
+
+    name: ClassVar = "snp"
+    words: ClassVar = "shrink and perturb: parameters shrink a little and get noise at each step"
+    reference: ClassVar = "Ash and Adams 2020"
+    color: ClassVar = "#e08fc4"
+
+    shrink: float = 1e-5
+    """Fraction by which the parameters shrink at each step."""
+    perturb_scale: float = 1e-4
+    """Standard deviation of the noise at each step."""
+
+    def optimizer(self, base, network, key):
+        """Shrinks and perturbs after the base optimizer."""
+        import optax
+
+        import plastax
+
+        return optax.chain(base, plastax.shrink_and_perturb(self.shrink, self.perturb_scale, key=key))
+
+
+@dataclass(frozen=True)
+class PerturbL2(L2):
+    """Noise, with weight decay."""
+
+    name: ClassVar = "snp_l2"
+    words: ClassVar = "noise at each step, with weight decay as the shrinking"
+    reference: ClassVar = DOHARE
+    color: ClassVar = "#a8328f"
+    adds_only_weight_decay: ClassVar = False
+
+    perturb_scale: float = 1e-4
+    """Standard deviation of the noise at each step."""
+
+    def optimizer(self, base, network, key):
+        """Decays before the base optimizer, and perturbs after it."""
+        import optax
+
+        import plastax
+
+        perturb = plastax.shrink_and_perturb(0.0, self.perturb_scale, key=key)
+        return optax.chain(optax.add_decayed_weights(self.weight_decay), base, perturb)

@@ -1,0 +1,83 @@
+"""Methods that replace units of the network."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from .._settings import setting
+from .base import DOHARE, Method
+
+
+@dataclass(frozen=True)
+class ContinualBackprop(Method):
+    """Continual backprop."""
+
+    name: ClassVar = "cbp"
+    words: ClassVar = "continual backprop: the least useful units are replaced, slowly"
+    reference: ClassVar = DOHARE
+    color: ClassVar = "#4fa65f"
+    replaces_units: ClassVar = True
+
+    replacement_rate: float = 1e-5
+    """Fraction of mature units that is replaced at each step."""
+    decay_rate: float = setting(0.99, high=1.0)
+    """Decay rate of the running means of utility and activity."""
+    maturity_threshold: int = setting(100)
+    """Number of steps before a unit may be replaced."""
+
+    def optimizer(self, base, network, key):
+        """Wraps the base optimizer, whose state is reset for units that are replaced."""
+        import plastax
+
+        return plastax.continual_backprop(
+            base,
+            network.units(),
+            replacement_rate=self.replacement_rate,
+            decay_rate=self.decay_rate,
+            maturity_threshold=self.maturity_threshold,
+            key=key,
+        )
+
+
+@dataclass(frozen=True)
+class ContinualBackpropL2(ContinualBackprop):
+    """Continual backprop with weight decay."""
+
+    name: ClassVar = "cbp_l2"
+    words: ClassVar = "continual backprop with weight decay"
+    color: ClassVar = "#1f6b3a"
+
+    weight_decay: float = 1e-3
+    """Strength of the decay: weight_decay * parameter is added to the gradient."""
+
+    def optimizer(self, base, network, key):
+        """Adds the decay to the gradient, in front of continual backprop."""
+        import optax
+
+        return optax.chain(optax.add_decayed_weights(self.weight_decay), super().optimizer(base, network, key))
+
+
+@dataclass(frozen=True)
+class ReDo(Method):
+    """Recycling dormant units."""
+
+    name: ClassVar = "redo"
+    words: ClassVar = "dormant units are recycled"
+    reference: ClassVar = "Sokar et al. 2023"
+    color: ClassVar = "#cfa72e"
+    replaces_units: ClassVar = True
+
+    # The smaller of the two values of Sokar et al., with which the metrics count dormant units, too. The larger one,
+    # 0.1, is the default of `plastax.redo` and of the ant's presets. Neither was tuned.
+    dormant_threshold: float = 0.025
+    """A unit below this fraction of its layer's mean activity is recycled."""
+    redo_interval: int = 1000
+    """Number of steps between checks."""
+
+    def optimizer(self, base, network, key):
+        """Wraps the base optimizer, whose state is reset for units that are recycled."""
+        import plastax
+
+        init = {} if network.unit_init is None else {"unit_init": network.unit_init}
+        return plastax.redo(
+            base, network.units(), threshold=self.dormant_threshold, interval=self.redo_interval, key=key, **init
+        )

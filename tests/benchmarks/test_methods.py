@@ -1,0 +1,141 @@
+"""Methods: each is one class, whose optimizer is a chain of public parts. A new method is one more row here."""
+
+import dataclasses
+import subprocess
+import sys
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import plastax
+from plastax.models import MLP
+from plastax_benchmarks._settings import fields_of, replace
+from plastax_benchmarks.methods import METHODS, Method, NetworkView
+
+
+RATE = 0.1
+KEY = jax.random.key(7)
+BATCH = jax.ShapeDtypeStruct((4, 3), jnp.float32)
+SGD = optax.sgd(RATE)
+
+
+def features(params, inputs, model_state=None):
+    return eqx.combine(params, STATIC)(inputs, model_state, train=True)[1]
+
+
+NETWORK = MLP(3, 2, 5, 2, key=jax.random.key(0))
+PARAMS, STATIC = eqx.partition(NETWORK, eqx.is_inexact_array)
+VIEW = NetworkView(features, NETWORK.rank_layers, BATCH, NETWORK.resettable_units)
+
+CHAINS = {
+    "bp": (SGD,),
+    "reset": (SGD,),
+    "crelu": (SGD,),
+    "er": (SGD,),
+    "l2": (optax.add_decayed_weights(1e-3), SGD),
+    "l2_er": (optax.add_decayed_weights(1e-3), SGD),
+    "layernorm_l2": (optax.add_decayed_weights(1e-3), SGD),
+    "l2_er_gradient": (
+        optax.add_decayed_weights(1e-3),
+        plastax.add_effective_rank(
+            features, 1.0, interval=100, window=100, inputs_like=BATCH, layers=NETWORK.rank_layers
+        ),
+        SGD,
+    ),
+    "cbp": (
+        plastax.continual_backprop(
+            SGD, NETWORK.resettable_units(), replacement_rate=1e-5, decay_rate=0.99, maturity_threshold=100, key=KEY
+        ),
+    ),
+    "cbp_l2": (
+        optax.add_decayed_weights(1e-3),
+        plastax.continual_backprop(
+            SGD, NETWORK.resettable_units(), replacement_rate=1e-5, decay_rate=0.99, maturity_threshold=100, key=KEY
+        ),
+    ),
+    "redo": (plastax.redo(SGD, NETWORK.resettable_units(), threshold=0.025, interval=1000, key=KEY),),
+    "spectral": (plastax.spectral_penalty(1e-3, key=KEY, power=2, target=2.0, iterations=1), SGD),
+    "snp": (SGD, plastax.shrink_and_perturb(1e-5, 1e-4, key=KEY)),
+    "snp_l2": (optax.add_decayed_weights(1e-3), SGD, plastax.shrink_and_perturb(0.0, 1e-4, key=KEY)),
+    "l2_init": (plastax.l2_init(1e-3), SGD),
+    "wasserstein": (plastax.wasserstein(1e-3), SGD),
+    "parseval": (plastax.parseval(1e-3), SGD),
+}
+"""The optimizer of each method with its default settings, written out."""
+
+
+def updates_of(optimizer, steps=3):
+    optimizer = optax.with_extra_args_support(optimizer)
+    params, state, found = PARAMS, optimizer.init(PARAMS), []
+    for step in range(steps):
+        inputs = jax.random.normal(jax.random.key(step), BATCH.shape)
+
+        def loss(params, inputs=inputs):
+            outputs, hidden, _ = eqx.combine(params, STATIC)(inputs, train=True)
+            return jnp.mean(outputs**2), hidden
+
+        gradients, hidden = jax.grad(loss, has_aux=True)(params)
+        updates, state = optimizer.update(gradients, state, params, inputs=inputs, features=hidden)
+        params = optax.apply_updates(params, updates)
+        found.append(params)
+    return found
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_optimizer_of_a_method_is_a_chain_of_public_parts(name):
+    method = METHODS[name]()
+    found = updates_of(method.optimizer(optax.with_extra_args_support(SGD), VIEW, KEY))
+    expected = updates_of(optax.chain(*CHAINS[name]))
+    for ours, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-8)
+
+
+def test_only_algorithm_1_has_a_step_of_its_own():
+    assert {name for name, kind in METHODS.items() if kind().rank_step is not None} == {"er", "l2_er"}
+    step = METHODS["l2_er"](er_learning_rate=0.5, er_interval=7, er_window=3, er_steps=2).rank_step
+    assert step is not None
+    assert step._asdict() == {"learning_rate": 0.5, "interval": 7, "window": 3, "steps": 2}
+    assert METHODS["er"](er_interval=7).rank_step.window == 7
+
+
+def test_every_method_has_words_a_reference_and_a_color_of_its_own():
+    for name, kind in METHODS.items():
+        assert kind.name == name
+        assert kind.words
+        assert kind.reference
+    colors = [kind.color for kind in METHODS.values()]
+    assert len(set(colors)) == len(colors)
+    assert all(len(color) == 7 and int(color[1:], 16) >= 0 for color in colors)
+
+
+def test_settings_of_a_method_may_be_traced():
+    """A sweep replaces them inside a vmapped function."""
+    gradients = jax.tree.map(jnp.ones_like, PARAMS)
+
+    def update(weight_decay):
+        method = replace(METHODS["l2"](), weight_decay=weight_decay)
+        optimizer = method.optimizer(optax.with_extra_args_support(SGD), VIEW, KEY)
+        return optimizer.update(gradients, optimizer.init(PARAMS), PARAMS)[0]
+
+    found = jax.vmap(update)(jnp.array([0.0, 0.5]))
+    for leaf, param in zip(jax.tree.leaves(found), jax.tree.leaves(PARAMS), strict=True):
+        np.testing.assert_allclose(leaf[1] - leaf[0], -RATE * 0.5 * param, rtol=1e-5, atol=1e-7)
+
+
+def test_methods_are_values():
+    first, second = METHODS["cbp"](), METHODS["cbp"](replacement_rate=1e-3)
+    assert dataclasses.replace(first, replacement_rate=1e-3) == second
+    assert issubclass(METHODS["cbp"], Method)
+    assert list(fields_of(first)) == ["replacement_rate", "decay_rate", "maturity_threshold"]
+    with pytest.raises(ValueError, match="--decay-rate must be at least 0 and at most 1, got 2"):
+        METHODS["cbp"](decay_rate=2.0)
+
+
+def test_methods_and_configurations_need_no_jax():
+    modules = "plastax_benchmarks.cli.run, plastax_benchmarks.training.members"
+    code = f"import sys; import {modules}; sys.exit('jax' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
