@@ -116,6 +116,7 @@ def _forward(params, batch, vectors, loss, sample_weights, backend):
         raise ValueError(
             f"params and vectors need the same number of layers, at least one, got {len(params)} and {len(vectors)}"
         )
+    _check_vectors(params, vectors)
     inputs, targets = batch
     values, tangents, passes = inputs, None, []
     for index, ((kernel, bias), (kernel_tangents, bias_tangents)) in enumerate(zip(params, vectors, strict=True)):
@@ -127,6 +128,20 @@ def _forward(params, batch, vectors, loss, sample_weights, backend):
         values, tangents = outputs, outputs_tangents
     weights = jnp.full_like(values[:, :1], 1 / values.shape[0]) if sample_weights is None else sample_weights[:, None]
     return passes, *_LOSSES[loss](values, tangents, targets, weights)
+
+
+def _check_vectors(params, vectors):
+    first = vectors[0][0].shape
+    probes = first[0] if len(first) == 3 else "k"
+    for index, (arrays, tangents) in enumerate(zip(params, vectors, strict=True)):
+        for name, array, tangent in zip(("kernel", "bias"), arrays, tangents, strict=True):
+            if tangent.shape == (probes, *array.shape):
+                continue
+            expected = f"({', '.join(map(str, (probes, *array.shape)))})"
+            raise ValueError(
+                f"vectors need a leading axis of k in every leaf: that of the {name} of layer {index} must have shape "
+                f"{expected}, got {tangent.shape}. For one vector, pass jax.tree.map(lambda leaf: leaf[None], vector)"
+            )
 
 
 def _squared_error(outputs, tangents, targets, weights):

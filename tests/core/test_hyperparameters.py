@@ -83,6 +83,33 @@ def test_schedules_and_numbers():
         check_hyperparameter("weight", 1, 0.0, 1.0, high_open=True)
 
 
+UNITS = plastax.Units(
+    features="hidden",
+    incoming=(plastax.Incoming(lambda p: p["w1"], axis=1),),
+    outgoing=(plastax.Outgoing(lambda p: p["w2"], axis=0),),
+)
+
+
+@pytest.mark.parametrize(
+    ("factory", "args", "name"),
+    [
+        (plastax.continual_backprop, (optax.sgd(0.1), [UNITS]), "decay_rate"),
+        (plastax.continual_backprop, (optax.sgd(0.1), [UNITS]), "maturity_threshold"),
+        (plastax.effective_rank_step, (jnp.sin, 0.1), "max_relative_step"),
+        (plastax.scale_by_resettable_adam, (), "b1"),
+        (plastax.scale_by_resettable_adam, (), "b2"),
+        (plastax.scale_by_resettable_adam, (), "eps"),
+    ],
+)
+def test_a_schedule_where_none_is_supported_is_named(factory, args, name):
+    # Without the checks of types that the tests add, as users have it.
+    plain = inspect.unwrap(factory)
+    needed = {"replacement_rate": 0.1, "key": jax.random.key(0)} if factory is plastax.continual_backprop else {}
+    schedule = optax.constant_schedule(0.5)
+    with pytest.raises(TypeError, match=rf"^{name} must be a number, got <function.*schedules are not supported"):
+        plain(*args, **needed, **{name: schedule})
+
+
 def features(params, inputs):
     return jax.nn.relu(inputs @ params)
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from core_helpers import quick_jit, quick_key, random_batch
 
-from plastax.models import ActorCritic, Categorical, Gaussian
+from plastax.models import ActorCritic, Gaussian
 
 
 def make(*arguments, **options):
@@ -18,29 +18,29 @@ def _numpy(network, x, activation):
     return hidden, hidden @ np.asarray(network.head.kernel, np.float64) + np.asarray(network.head.bias, np.float64)
 
 
-@pytest.mark.parametrize("discrete", [False, True])
-@pytest.mark.parametrize(("name", "activation"), [("relu", lambda h: np.maximum(h, 0)), ("tanh", np.tanh)])
-def test_policy_and_value_equal_float64_numpy(discrete, name, activation):
-    model = make(5, 3, width=7, discrete=discrete, activation=name)
+def _crelu(h):
+    return np.concatenate([np.maximum(h, 0), np.maximum(-h, 0)], axis=-1)
+
+
+@pytest.mark.parametrize(
+    ("name", "activation"), [("relu", lambda h: np.maximum(h, 0)), ("tanh", np.tanh), ("crelu", _crelu)]
+)
+def test_policy_and_value_equal_float64_numpy(name, activation):
+    model = make(5, 3, width=7, activation=name)
     model = eqx.tree_at(lambda m: m.actor.head.bias, model, jnp.array([0.3, -0.2, 0.1]))
-    if not discrete:
-        model = eqx.tree_at(lambda m: m.log_std, model, jnp.array([0.5, -0.5, 0.0]))
+    model = eqx.tree_at(lambda m: m.log_std, model, jnp.array([0.5, -0.5, 0.0]))
     x = random_batch((4, 5))
     (policy, value), features, state = model(x)
-    actor, preferences = _numpy(model.actor, x, activation)
+    actor, mean = _numpy(model.actor, x, activation)
     critic, expected_value = _numpy(model.critic, x, activation)
     assert state is None
     assert tuple(features) == model.rank_layers == ("actor", "critic")
     np.testing.assert_allclose(features["actor"], actor, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(features["critic"], critic, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(value, expected_value[:, 0], rtol=1e-5, atol=1e-6)
-    if discrete:
-        assert isinstance(policy, Categorical)
-        np.testing.assert_allclose(policy.logits, preferences, rtol=1e-5, atol=1e-6)
-    else:
-        assert isinstance(policy, Gaussian)
-        np.testing.assert_allclose(policy.mean, preferences, rtol=1e-5, atol=1e-6)
-        np.testing.assert_array_equal(policy.log_std, np.tile([[0.5, -0.5, 0.0]], (4, 1)).astype(np.float32))
+    assert isinstance(policy, Gaussian)
+    np.testing.assert_allclose(policy.mean, mean, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(policy.log_std, np.tile([[0.5, -0.5, 0.0]], (4, 1)).astype(np.float32))
 
 
 def test_initialisation_is_lecun_uniform_with_zero_biases_and_unit_standard_deviation():
@@ -56,8 +56,7 @@ def test_initialisation_is_lecun_uniform_with_zero_biases_and_unit_standard_devi
     np.testing.assert_array_equal(model.log_std, np.zeros(80))
 
 
-def test_log_std_is_trained_and_the_discrete_policy_has_none():
+def test_log_std_is_trained():
     model = make(5, 3, width=7)
     gradient = quick_jit(jax.grad(lambda model: model(jnp.ones((2, 5)))[0].policy.log_std.sum()))(model)
     np.testing.assert_array_equal(gradient.log_std, [2.0, 2.0, 2.0])
-    assert make(5, 3, width=7, discrete=True).log_std is None

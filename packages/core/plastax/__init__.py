@@ -1,6 +1,7 @@
 """plastax keeps deep networks able to learn: gradient transformations for optax, models for Equinox."""
 
 from importlib import metadata as _metadata
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from . import models as models
 from ._branch import every as every, run_if as run_if
@@ -50,3 +51,13 @@ try:
 except _metadata.PackageNotFoundError:
     # Run from a source tree that was not installed.
     __version__ = "0+unknown"
+
+
+if not _TYPE_CHECKING:
+    # Hidden from type checkers, which would otherwise accept any name.
+    def __getattr__(name):
+        if name in ("diagnostics", "kernels", "benchmarks"):
+            raise AttributeError(
+                f"plastax has no attribute {name!r}: it is a package of its own, import plastax_{name}"
+            )
+        raise AttributeError(f"module 'plastax' has no attribute {name!r}")

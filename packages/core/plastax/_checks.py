@@ -10,9 +10,17 @@ import numpy as np
 
 
 def check_range(name: str, value: Any, low: float, high: float = math.inf, *, high_open: bool = False) -> None:
-    """Raises unless `low <= value <= high` (or `< high`). Traced values pass: hyperparameters may be vmapped."""
+    """Raises unless `low <= value <= high` (or `< high`). Traced values pass: hyperparameters may be vmapped.
+
+    A schedule is an error: see `check_hyperparameter` for arguments that may be one.
+    """
     if isinstance(value, jax.core.Tracer):
         return
+    if callable(value):
+        raise TypeError(
+            f"{name} must be a number, got {value!r}: schedules are not supported for {name}. To change it during "
+            "training, make the transformation inside of the compiled step, from a traced value"
+        )
     # In numpy, because a factory may be called while a program is being traced. NaN fails all comparisons.
     number = np.asarray(value)
     inside = (number >= low) & ((number < high) if high_open else (number <= high)) & np.isfinite(number)

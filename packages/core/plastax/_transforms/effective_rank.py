@@ -19,6 +19,7 @@ from .._effective_rank.select import LayerFilter
 from .hyperparameters import Hyperparameter, check_hyperparameter, injectable, value_at
 from .make import add_scaled, transformation
 from .minibatch_window import check_window, filled, init_window, push, stacked
+from .nnx_closure import captured_nnx_state, warn_of_frozen_state
 from .weight_decay import add_weight_decay
 
 
@@ -46,7 +47,8 @@ def l2_er(
 
     A chain of [`plastax.add_weight_decay`][] and [`plastax.add_effective_rank`][]: adds `weight_decay * params` to the
     gradients at every step and `er_weight` times the gradient of the effective-rank loss at every `interval`-th. Goes
-    before the optimizer, so momentum and Adam act on both.
+    before the optimizer, so momentum and Adam act on both. After the optimizer it would move the parameters the wrong
+    way, up the gradient and without a learning rate, and no check can detect that.
 
     **Algorithm 1 of the paper** takes the effective-rank step after the optimizer instead, with its own learning rate:
 
@@ -121,8 +123,9 @@ def add_effective_rank(
 ) -> optax.GradientTransformationExtraArgs:
     """Adds `er_weight` times the gradient of the effective-rank loss to the updates, every `interval` steps.
 
-    Goes *before* the optimizer, which treats it like any other gradient: momentum and Adam act on it. Together with
-    weight decay it is [`plastax.l2_er`][].
+    Goes *before* the optimizer, which treats it like any other gradient: momentum and Adam act on it. After the
+    optimizer the same addition would lower the effective rank, and no check can detect that. Together with weight decay
+    it is [`plastax.l2_er`][].
 
     [`plastax.effective_rank_step`][] takes a separate step after the optimizer instead. With plain SGD,
     `er_weight = er_learning_rate / learning_rate` and the same `interval` and `window`, the two differ only in where
@@ -151,7 +154,8 @@ def add_effective_rank(
     **Arguments:**
 
     - `features`: a pure function from `(params, inputs)` to a pytree of [samples, width] arrays, the hidden features of
-        dense layers. With `update(..., model_state=s)` it is called as `features(params, inputs, s)`.
+        dense layers. With `update(..., model_state=s)` it is called as `features(params, inputs, s)`: state that
+        changes during training (statistics of BatchNorm) goes there, never into a closure.
     - `er_weight`: the factor of the gradient, not negative; a number or an optax schedule, evaluated at the number of
         updates before this one.
     - `interval`: the number of steps from one addition to the next.
@@ -204,12 +208,15 @@ def windowed(
     check_callable("features", features)
     check_interval("interval", interval)
     check_window(name, window, inputs_like)
+    frozen = captured_nnx_state(features)
 
     def init(params):
         return init_window(window, inputs_like, params)
 
     def update(updates, state, params, *, inputs=None, model_state=None, effective_rank_due=None, **_):
         check_due(effective_rank_due)
+        if frozen and model_state is None:
+            warn_of_frozen_state(name, frozen)
         updates_before = state.count
         state = push(name, state, inputs, inputs_like)
 

@@ -67,12 +67,19 @@ def continual_backprop(
     - outgoing weights of zero. The old unit's average contribution is added to the next bias, if one is given;
     - no history: its age, its statistics and its entries in the optimizer's state are reset to their initial values.
 
-    The state counts the replaced units of each layer (`state.replaced`).
+    The state counts the replaced units of each layer (`state.replaced`). The accumulator is a float32 number: where
+    `replacement_rate` times the number of mature units is below about 3e-8, it stops short of 1, and nothing is
+    replaced.
 
     All other entries get exactly the update of the wrapped optimizer. The statistics take one pass over the outgoing
     weights at each step. Units are chosen and drawn in a branch that runs only when a unit is replaced, also under
     `vmap` over seeds, and at most as many are drawn as can be replaced at once (all of them if
-    `replacement_rate` is traced).
+    `replacement_rate` is traced: the same units are replaced then, but by other random kernels than with a number).
+
+    The released code of Dohare et al. differs in two places. For dense layers, it sets the mean feature of a unit to
+    zero before it uses it, so nothing is added to the next bias; for convolutions, it has no such term. And for
+    convolutions it adds `replacement_rate` times the number of all filters, not only of the mature ones. Here both
+    follow the paper.
 
     Works with any optimizer whose state has one entry for each parameter entry, also in chains and under
     `optax.masked`. Factored optimizers (`optax.adafactor`) are refused at `init`. `optax.adam` has one step count for

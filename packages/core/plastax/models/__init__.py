@@ -2,7 +2,6 @@
 
 from .actor_critic import (
     ActorCritic as ActorCritic,
-    Categorical as Categorical,
     Gaussian as Gaussian,
     PolicyAndValue as PolicyAndValue,
 )

@@ -19,24 +19,18 @@ class Gaussian(NamedTuple):
     log_std: Float[Array, "batch actions"]
 
 
-class Categorical(NamedTuple):
-    """A distribution over discrete actions."""
-
-    logits: Float[Array, "batch actions"]
-
-
 class PolicyAndValue(NamedTuple):
     """The output of [`plastax.models.ActorCritic`][] for a batch of observations."""
 
-    policy: Gaussian | Categorical
+    policy: Gaussian
     value: Float[Array, " batch"]
 
 
 class ActorCritic(Model):
     """Two networks of one hidden layer: one for the policy, one for the value. The defaults are the paper's for ant.
 
-    Kernels are LeCun-uniform, biases start at zero. For continuous actions the logarithm of the standard deviation is
-    a parameter, one for each action, that starts at zero.
+    Actions are continuous. Kernels are LeCun-uniform, biases start at zero. The logarithm of the standard deviation is
+    a parameter, one for each component of an action, that starts at zero.
 
     Its features are `"actor"` and `"critic"`; both count for effective rank.
 
@@ -55,7 +49,7 @@ class ActorCritic(Model):
 
     actor: MLP
     critic: MLP
-    log_std: Float[Array, " actions"] | None
+    log_std: Float[Array, " actions"]
 
     def __init__(
         self,
@@ -63,7 +57,6 @@ class ActorCritic(Model):
         action_size: SupportsIndex,
         width: SupportsIndex = 256,
         *,
-        discrete: bool = False,
         activation: str = "relu",
         layer_norm: bool = False,
         key: PRNGKeyArray,
@@ -71,9 +64,8 @@ class ActorCritic(Model):
         """**Arguments:**
 
         - `observation_size`: the number of observed values.
-        - `action_size`: the number of components of a continuous action, or of discrete actions.
+        - `action_size`: the number of components of an action.
         - `width`: the number of hidden units of each of the two networks.
-        - `discrete`: whether the policy is [`plastax.models.Categorical`][] or [`plastax.models.Gaussian`][].
         - `activation`: as in [`plastax.models.MLP`][].
         - `layer_norm`: whether to put a LayerNorm before the activations.
         - `key`: for the initial parameters.
@@ -95,7 +87,7 @@ class ActorCritic(Model):
 
         self.actor = network(action_size, actor_key)
         self.critic = network(1, critic_key)
-        self.log_std = None if discrete else jnp.zeros(action_size)
+        self.log_std = jnp.zeros(action_size)
 
     def __call__(
         self, x: Float[Array, "batch observation"], state: PyTree = None, *, train: bool = False
@@ -114,12 +106,9 @@ class ActorCritic(Model):
         """
         kernel = self.actor.hidden[0].layer.kernel
         x = check_batch(x, kernel.shape[:1], kernel.dtype, "ActorCritic")
-        preferences, actor, _ = self.actor(x)
+        mean, actor, _ = self.actor(x)
         value, critic, _ = self.critic(x)
-        if self.log_std is None:
-            policy = Categorical(preferences)
-        else:
-            policy = Gaussian(preferences, jnp.broadcast_to(self.log_std, preferences.shape))
+        policy = Gaussian(mean, jnp.broadcast_to(self.log_std, mean.shape))
         features = {"actor": actor["dense1"], "critic": critic["dense1"]}
         return PolicyAndValue(policy, value[:, 0]), features, state
 
