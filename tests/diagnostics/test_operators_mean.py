@@ -86,6 +86,17 @@ def test_a_mask_with_few_holes_is_found():
         diagnostics.hessian(loss_of(masked), PARAMS, Samples(data, chunk=100))
 
 
+@pytest.mark.parametrize("size", [500, 20_000])
+def test_a_mask_on_evenly_spread_rows_is_found(size):
+    """Such a mask is 1 on all of the rows that a check of evenly spread rows evaluates."""
+    mask = np.zeros(size, np.float32)
+    mask[np.linspace(0, size - 1, 64).round().astype(int)] = 1
+    rows = np.arange(size) % 20
+    data = (INPUTS[rows], (CLASSES[rows], jnp.asarray(mask)))
+    with pytest.raises(ValueError, match="not a mean over samples"):
+        diagnostics.hessian(loss_of(masked), PARAMS, Samples(data, chunk=100))
+
+
 def test_samples_that_depend_on_each_other():
     def normalized(params, inputs):
         outputs = model(params, inputs)

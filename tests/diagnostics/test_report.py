@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import sys
+from itertools import pairwise
 
 import equinox as eqx
 import jax
@@ -117,6 +118,25 @@ def test_the_table_says_what_matters(healthy, collapsed):
     # Under cross-entropy nothing is said about what the loss itself can reach.
     assert "cannot be reached" not in str(collapsed)
     assert "Training on the loss itself may" in " ".join(str(collapsed).split())
+
+
+def test_numbers_that_differ_have_different_names(healthy):
+    lines = str(healthy).splitlines()
+    headings = next(line for line in lines if "epsilon-rank" in line and "largest" in line)
+    assert headings.endswith(" stable rank")
+    above, columns = next(pair for pair in pairwise(lines) if pair[1].startswith("  layer "))
+    assert columns[: len(above)].split()[-4:] == ["stable", "99", "%", "numerical"]
+    assert above.strip() == "-- ranks of the features --"
+    assert max(map(len, lines)) <= 100
+    # Two fractions of one residual: the table gives the contraction of each, and why they differ.
+    assert healthy.condition.contraction != healthy.budget.contraction
+    assert healthy.condition.fast_fraction != healthy.residual.fast_fraction
+    text = " ".join(str(healthy).split())
+    assert "fast fraction: in directions with eigenvalues above eps, where at most 0.001 is left" in text
+    assert "The necessary condition above counts directions where at most 0.447 is left" in text
+    assert "its fraction is another number" in text
+    budget = dataclasses.replace(healthy.budget, contraction=healthy.condition.contraction)
+    assert "another number" not in str(dataclasses.replace(healthy, budget=budget))
 
 
 def test_probes_are_named_where_numbers_rest_on_them(healthy):
@@ -317,7 +337,7 @@ def test_a_report_goes_without_what_a_model_or_loss_does_not_have(model, loss, w
     assert found.hessian.size == 160
     assert found.layers[0].effective_rank > 1
     assert found.norms[0].gradient_norm >= 0
-    assert ("loss-weighted Gram  not applicable" in str(found)) == (found.gram is None)
+    assert ("loss-weighted Gram not applicable" in str(found)) == (found.gram is None)
     assert diagnostics.PlasticityReport.from_json(found.to_json()) == found
     assert "hessian/largest" in found.scalars()
     assert not any(name.startswith("residual/") for name in found.scalars())

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from plastax_kernels.reference import at_least_float32
+from plastax._numerics import widened
 
 from .units import FeatureTree, rows_of
 
@@ -29,7 +29,7 @@ def norms(tree: PyTree[Float[Array, "..."]]) -> PyTree[Float[Array, ""]]:
 
     A pytree of scalars, in float32 or wider. `optax.global_norm` gives the norm of the whole.
     """
-    return jax.tree.map(lambda x: jnp.linalg.norm(_wide(x).reshape(-1)), tree)
+    return jax.tree.map(lambda x: jnp.linalg.norm(widened(x).reshape(-1)), tree)
 
 
 def feature_norms(features: FeatureTree) -> PyTree[Float[Array, ""]]:
@@ -43,8 +43,4 @@ def feature_norms(features: FeatureTree) -> PyTree[Float[Array, ""]]:
 
     A pytree of scalars.
     """
-    return jax.tree.map(lambda layer: jnp.mean(jnp.linalg.norm(_wide(rows_of(layer)), axis=-1)), features)
-
-
-def _wide(x):
-    return x.astype(at_least_float32(x.dtype))
+    return jax.tree.map(lambda layer: jnp.mean(jnp.linalg.norm(widened(rows_of(layer)), axis=-1)), features)

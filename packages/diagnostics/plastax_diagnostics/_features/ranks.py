@@ -9,9 +9,9 @@ from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Float, Int, PyTree
 
 import plastax
+from plastax._numerics import at_least_float32, widened
 from plastax_kernels import reference
 from plastax_kernels._decomposition import decomposition
-from plastax_kernels.reference import at_least_float32
 
 
 Matrices = PyTree[Float[Array, "..."]]
@@ -225,7 +225,7 @@ def _in_float64(matrix):
 
 
 def _in_own_precision(matrix):
-    return _from_gram(matrix.astype(at_least_float32(matrix.dtype)))
+    return _from_gram(widened(matrix))
 
 
 @decomposition

@@ -6,7 +6,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, PyTree
 
 from plastax import select_layers
-from plastax_kernels.reference import at_least_float32
+from plastax._numerics import widened
 
 from .ranks import effective_ranks
 
@@ -72,8 +72,7 @@ def dormant_scores(features: FeatureTree) -> PyTree[Float[Array, "..."]]:
     """
 
     def scores(layer):
-        rows = rows_of(layer)
-        size = jnp.mean(jnp.abs(rows.astype(at_least_float32(rows.dtype))), axis=0)
+        size = jnp.mean(jnp.abs(widened(rows_of(layer))), axis=0)
         mean = jnp.mean(size)
         return size / jnp.where(mean == 0, 1, mean)
 

@@ -20,7 +20,7 @@ def table(report: "PlasticityReport") -> str:
     if report.residual is not None:
         lines += ["", *_residual(report)]
     if report.layers:
-        lines += ["", _LAYER_HEADINGS, *map(_layer, report.layers), *_wrapped(LAYER_LEGEND)]
+        lines += ["", *_LAYER_HEADINGS, *map(_layer, report.layers), *_wrapped(LAYER_LEGEND)]
     lines += ["", f"  {'parameters':<36}{'weight norm':>12}{'gradient norm':>15}"]
     lines += [f"  {row.name[:35]:<36}{row.weight_norm:>12.4g}{row.gradient_norm:>15.4g}" for row in report.norms]
     return "\n".join(lines)
@@ -37,8 +37,9 @@ LAYER_LEGEND = (
 )
 
 _LAYER_HEADINGS = (
+    f"{'-- ranks of the features --':>91}",
     f"  {'layer':<20}{'units':>6}{'dead':>7}{'dormant':>9}{'always on':>11}"
-    f"{'eff. rank':>11}{'stable':>8}{'99 %':>6}{'numerical':>11}{'norm':>8}"
+    f"{'effective':>11}{'stable':>8}{'99 %':>6}{'numerical':>11}{'norm':>8}",
 )
 
 
@@ -60,18 +61,21 @@ def _setting(report: "PlasticityReport") -> list[str]:
 def _curvatures(report: "PlasticityReport") -> list[str]:
     named = {"Hessian": report.hessian, "loss-weighted Gram": report.gram}
     rows = [
-        f"  {name:<20}not applicable" if summary is None else _curvature(name, summary)
+        f"  {name:<19}not applicable" if summary is None else _curvature(name, summary)
         for name, summary in named.items()
     ]
     found = [summary for summary in named.values() if summary is not None]
-    legend = "epsilon-rank: the number of eigenvalues above eps in absolute value, with bounds."
+    legend = (
+        "epsilon-rank: the number of eigenvalues above eps in absolute value, with bounds. Stable rank of the "
+        "curvature: the sum of the squared eigenvalues over the largest of these squares."
+    )
     if not all(summary.epsilon_rank.resolved for summary in found):
         legend += ' "?": the order is too low.'
     probed = [summary.probes for summary in found if not summary.exact]
     if probed:
         number = "one random probe" if max(probed) == 1 else f"{max(probed)} random probes"
         legend += f" Trace and stable rank come from {number}: the stable rank can be off by a factor of two."
-    headings = f"  {'curvature':<20}{'epsilon-rank':<32}{'largest':>9}{'smallest':>10}{'trace':>20}{'stable':>9}"
+    headings = f"  {'curvature':<19}{'epsilon-rank':<30}{'largest':>9}{'smallest':>9}{'trace':>19}{'stable rank':>12}"
     return [headings, *rows, *_wrapped(legend)]
 
 
@@ -80,18 +84,25 @@ def _curvature(name: str, summary: "CurvatureSummary") -> str:
     unresolved = "" if rank.resolved else " ?"
     ranks = f"{rank.value:.4g} [{rank.lower:.4g}, {rank.upper:.4g}] of {summary.size}{unresolved}"
     bounds = f"{trace.value:.3g}" if summary.exact else f"{trace.value:.3g} [{trace.lower:.2g}, {trace.upper:.2g}]"
-    numbers = f"{summary.largest:>9.3g}{summary.smallest:>10.2g}{bounds:>20}{summary.stable_rank:>9.3g}"
-    return f"  {name:<20}{ranks:<32}{numbers}"
+    numbers = f"{summary.largest:>9.3g}{summary.smallest:>9.2g}{bounds:>19}{summary.stable_rank:>12.3g}"
+    return f"  {name:<19}{ranks:<30}{numbers}"
 
 
 def _residual(report: "PlasticityReport") -> list[str]:
-    residual, budget = report.residual, report.budget
+    residual, budget, condition = report.residual, report.budget, report.condition
     assert residual is not None
+    legend = f"fast fraction: in directions with eigenvalues above eps, where at most {budget.contraction:g} is left."
+    if condition is not None and condition.contraction != budget.contraction:
+        legend += (
+            f" The necessary condition above counts directions where at most {condition.contraction:.3g} is left, "
+            "which is what its goal is about: its fraction is another number."
+        )
     return [
-        f"  residual: fast fraction {residual.fast_fraction} (at most {budget.contraction:g} of it is left in the end)",
+        f"  residual: fast fraction {residual.fast_fraction} of its square",
         f"  left after {budget.steps} steps: {left_over(residual.predicted)}",
         f"  squared norm {residual.norm_squared:.4g}, of which one sample has {residual.largest_sample:.4g} "
         f"and confident mistakes have {residual.confident_mistakes:.0%}",
+        *_wrapped(legend),
     ]
 
 
