@@ -117,13 +117,13 @@ def draw(out, reports, reached):
     high = max(axes[0].get_xlim()[1] for axes in rows)
     for axes in rows:
         axes[0].set_xlim(low, high)
-    figure.savefig(out, dpi=110)
+    figure.savefig(out, dpi=90)
     plt.close(figure)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", default="collapse.png", help="where to save the figure")
-    parser.add_argument("--tasks", type=int, default=10, help="how many tasks wear the network out")
+    parser.add_argument("--tasks", type=int, default=10, help="number of tasks before the diagnosis")
     arguments = parser.parse_args()
     main(arguments.out, tasks=arguments.tasks)

@@ -1,6 +1,6 @@
 """L2-ER in a Flax linen training loop with `TrainState`.
 
-Flax's own `apply_gradients` does not pass arguments on to the optimizer, and L2-ER needs the minibatch. The version
+Flax's own `apply_gradients` does not pass extra arguments to the optimizer, and L2-ER needs the minibatch. The version
 below does, in four lines. With BatchNorm, pass `model_state=state.batch_stats` too. Hidden features come out of `sow`.
 """
 

@@ -1,8 +1,8 @@
 """L2-ER in a Flax NNX training loop with BatchNorm, Dropout and `nnx.Optimizer`.
 
-`nnx.Optimizer.update` passes its extra arguments on to the transformation. The running statistics of BatchNorm change
-during training, so they go in as `model_state=`. A features function that closes over the model or its state would see
-the statistics of the moment when it was compiled, at every step.
+`nnx.Optimizer.update` passes its extra arguments to the transformation. The running statistics of BatchNorm change
+during training, so pass them as `model_state=`. A features function that closes over the model or its state would use
+the statistics from when it was compiled, at every step.
 """
 
 import jax
