@@ -198,7 +198,7 @@ def test_other_problems_are_refused():
         ({"num_envs": 0}, "--num-envs must be at least 1, got 0"),
         ({"gamma": 1.5}, r"--gamma must be at least 0 and at most 1, got 1\.5"),
         ({"num_minibatches": 2048}, "cannot be standardized"),
-        ({"total_steps": 2**31}, "where the count overflows"),
+        ({"total_steps": 2**31}, "where the counter overflows"),
     ],
 )
 def test_mistakes_are_named(wrong, words):

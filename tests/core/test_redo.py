@@ -183,5 +183,5 @@ def test_bad_calls():
         optimizer.update(params, state, params)
     with pytest.raises(ValueError, match="redo needs the parameters"):
         optimizer.update(params, state, features={"hidden": jnp.ones((1, WIDTH))})
-    with pytest.raises(ValueError, match=r"redo cannot reset the optimizer's memory .* shape \(1,\)"):
+    with pytest.raises(ValueError, match=r"redo cannot reset the optimizer's state .* shape \(1,\)"):
         plastax.redo(optax.adafactor(0.1), UNITS, key=jax.random.key(0)).init(params)

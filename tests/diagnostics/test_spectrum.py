@@ -210,7 +210,7 @@ def test_words_are_logged(caplog):
     assert diagnostics.spectrum(small, jax.random.key(0)).exact
     assert "exact" in caplog.text
     found = diagnostics.spectrum(small, jax.random.key(0), order=50, exact=False)
-    assert "order 50 is cut to 5" in caplog.text
+    assert "order 50 is reduced to 5" in caplog.text
     np.testing.assert_allclose(found.nodes[0], np.arange(5.0), atol=1e-5)
 
 

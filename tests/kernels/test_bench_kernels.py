@@ -19,7 +19,7 @@ def tiny(monkeypatch):
 def test_json_without_a_gpu(capsys):
     kernels.main(["--json", "--seconds", "0", "--probes", "2", "--peak-gflops", "10", "--peak-gigabytes", "5"])
     report = json.loads(capsys.readouterr().out)
-    assert "No GPU here" in report["notes"][0]
+    assert "No GPU found" in report["notes"][0]
     rows = {(row["operation"], row["path"]): row for row in report["results"]}
     assert set(rows) == {
         ("gram", "xla"),
