@@ -11,6 +11,7 @@ from ..config.optimizers import OPTIMIZERS
 from ..config.run import without_effect
 from ..methods import METHODS
 from ..problems.catalog import PROBLEMS, SlipperyAntSettings
+from ..training.members import read_sweep
 from ._flags import given_settings, value_of
 
 
@@ -25,8 +26,6 @@ Train a method on a stream of tasks. Repeat the command to resume a run that was
   plastax run permuted-mnist --method l2 --sweep weight-decay=1e-4,1e-3   in parallel, in one program
   plastax run PROBLEM --method M --help                          all settings, with their default values
 """
-
-Sweep = dict[str, tuple[Any, ...]]
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -58,7 +57,7 @@ def main(arguments: Sequence[str]) -> None:
     print(f"{folder}: metrics.jsonl, run.png; `plastax report {folder}` shows tables")
 
 
-def parse(problem: str, arguments: Sequence[str]) -> tuple[RunConfig, Sweep]:
+def parse(problem: str, arguments: Sequence[str]) -> tuple[RunConfig, dict[str, tuple[Any, ...]]]:
     """The configuration and the sweep from the command line. Names are read first: all defaults depend on them."""
     import tyro
 
@@ -119,13 +118,9 @@ def _arguments(default: RunConfig) -> type:
     return Arguments
 
 
-def _read_sweep(config: RunConfig, texts: Sequence[str]) -> Sweep:
+def _read_sweep(config: RunConfig, texts: Sequence[str]) -> dict[str, tuple[Any, ...]]:
     """Parses `name=a,b,c` into values by name."""
-    if not texts:
-        return {}
-    from ..training.members import read_sweep
-
-    sweep: Sweep = {}
+    sweep: dict[str, tuple[Any, ...]] = {}
     for text in texts:
         name, _, values = text.partition("=")
         if not values:

@@ -66,8 +66,8 @@ class ReDo(Method):
     color: ClassVar = "#cfa72e"
     replaces_units: ClassVar = True
 
-    # The smaller of the two values of Sokar et al., with which the metrics count dormant units, too. The larger one,
-    # 0.1, is the default of `plastax.redo` and of the ant's presets. Neither was tuned.
+    # The metrics count dormant units with the same threshold. The default of `plastax.redo` and of the ant's presets is
+    # 0.1. Neither was tuned.
     dormant_threshold: float = 0.025
     """A unit below this fraction of its layer's mean activity is recycled."""
     redo_interval: int = 1000

@@ -46,12 +46,9 @@ class Replicas:
 
             return jax.jit(batched(one))
 
-        def train(learner, totals, orders, replica, view, *numbers, **options):
-            return trainer.train(learner, totals, orders, replica, view, *numbers, **options)
-
         self._init = over_replicas(lambda replica, view: trainer.init(replica, view.index))
-        self._train = over_replicas(partial(train, block=trainer.block, batch_one=batch_one))
-        self._train_rest = over_replicas(partial(train, block=1))
+        self._train = over_replicas(partial(trainer.train, block=trainer.block, batch_one=batch_one))
+        self._train_rest = over_replicas(partial(trainer.train, block=1))
         self._orders = over_replicas(lambda replica, view: trainer.orders(view))
         self._evaluate = over_replicas(lambda learner, replica, view: _evaluate.evaluate(trainer, learner, view))
         self._test_accuracy = over_replicas(

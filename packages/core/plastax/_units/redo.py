@@ -86,8 +86,8 @@ def redo(
     - `optimizer`: the optimizer to wrap. It receives all extra arguments of `update`.
     - `units`: the layers whose units may be replaced.
     - `threshold`: the score up to which a unit is dormant, in [0, 1); 0 for dead units alone. A number or a schedule.
-        The paper has both 0.1, which is the default here and in the benchmarks' ant, and 0.025, which the benchmarks
-        of supervised problems use because they count dormant units with it. Neither was tuned for them.
+        The default, 0.1, is the one of the benchmarks' ant; the other benchmarks use 0.025, the threshold with which
+        they count dormant units. Neither was tuned here.
     - `interval`: the number of steps from one check to the next.
     - `key`: for drawing new kernels. Use a different key for each seed.
     - `unit_init`: draws new kernels, as for [`plastax.continual_backprop`][]. The paper draws from the distribution
