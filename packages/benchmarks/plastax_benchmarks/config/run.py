@@ -7,7 +7,7 @@ from typing import Any
 
 from .._errors import check_name, did_you_mean
 from .._settings import Settings, fields_of, flag, replace, setting, values_for
-from ..methods import METHODS, Method, settings_of_methods
+from ..methods import METHODS, Method
 from ..problems.catalog import PROBLEMS, ImageSettings, ProblemSettings, SlipperyAntSettings
 from .measurement import AntMeasurement, Measurement, TaskMeasurement
 from .networks import NETWORKS, Network
@@ -139,8 +139,6 @@ def without_effect(config: RunConfig) -> dict[str, str]:
         for name, kind in kinds.items():
             for each in fields_of(kind):
                 owners.setdefault(each, []).append(name)
-        if part == "method":
-            owners = settings_of_methods()
         chosen = getattr(config, part).name
         found |= {
             name: f"on {part} {chosen}: it belongs to {', '.join(names)}"

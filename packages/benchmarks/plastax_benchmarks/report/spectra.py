@@ -84,7 +84,7 @@ def of_last_checkpoint(
     from ..problems.load import load_problem
     from ..runs import read_checkpoint
     from ..training.curvature import diagnose
-    from ..training.loop import make_groups, packed, unpacked
+    from ..training.groups import make_groups, packed, unpacked
     from ..training.members import members_of
     from ..training.stored import restore
 

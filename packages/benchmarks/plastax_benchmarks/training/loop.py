@@ -10,29 +10,27 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from rich.console import Console
 
 from plastax_kernels import set_lapack_threads
 
-from .._errors import UsageError, usage_errors
+from .._errors import usage_errors
 from ..config import RunConfig
 from ..config.measurement import TaskMeasurement
 from ..problems.catalog import SupervisedProblem
 from ..problems.load import load_problem
-from ..problems.stream import Problem
 from ..runs import ReportPlace, RunFolder, RunStopped, hold_interrupts, open_run, read_stream, swept_name
 from .curvature import diagnose, epsilon_rank_at
 from .evaluate import Evaluation
+from .groups import Group, make_groups, packed, put_back, train_group, unpacked
 from .host import Pace, keep_compiled_programs
-from .members import Member, Sweep, groups_of, members_of, traced_values, words_of
+from .members import Member, Sweep, members_of, words_of
 from .metrics import Row, add_yardstick, failed_in, not_finite, rows_of, score, without_numbers
 from .progress import progress_bar
-from .replicas import Replicas
 from .stored import restore
 from .task import Learner, TaskView, Totals, Trainer
 
@@ -99,25 +97,6 @@ def stored_form(values: dict[str, Any]) -> dict[str, Any]:
     """A stored configuration, also from an earlier version, in its current form."""
     sweep = {"sweep": values["sweep"]} if "sweep" in values else {}
     return RunConfig.from_json(values).as_json() | sweep
-
-
-class Group(NamedTuple):
-    """Members that share compiled programs, and their indices among all members."""
-
-    trainer: Trainer
-    replicas: Replicas
-    places: list[int]
-
-
-def make_groups(config: RunConfig, problem: Problem, data: Any, members: list[Member]) -> list[Group]:
-    """The groups of a run, each with its programs, which are compiled when they are first called."""
-    groups = []
-    for own, places in groups_of(config, members):
-        trainer = Trainer(problem, own)
-        _check_rank_steps(trainer)
-        replicas = [Member(members[i].seed, traced_values(config, members[i])) for i in places]
-        groups.append(Group(trainer, Replicas(trainer, data, replicas), places))
-    return groups
 
 
 class Loop:
@@ -194,7 +173,7 @@ class Loop:
         failed = self._with_new_failures(rows, task)
         if failed:
             learners = [
-                _put_back(after, before, [group.places.index(i) for i in failed if i in group.places])
+                put_back(after, before, [group.places.index(i) for i in failed if i in group.places])
                 for group, after, before in zip(self.groups, learners, self.learners, strict=True)
             ]
         if diagnosed:
@@ -223,7 +202,7 @@ class Loop:
     ) -> tuple[list[Learner], list[Totals]]:
         """All steps of a task, one group after the other, a few seconds at a time."""
         trained = [
-            _train_group(group.replicas, pace, learner, task, steps, advance)
+            train_group(group.replicas, pace, learner, task, steps, advance)
             for group, pace, learner in zip(self.groups, self.paces, learners, strict=True)
         ]
         return [learner for learner, _ in trained], [totals for _, totals in trained]
@@ -320,57 +299,6 @@ class Loop:
 
     def _list(self, failed: Mapping[int, int]) -> str:
         return "; ".join(f"{words_of(self.members[i])} in task {task + 1}" for i, task in failed.items())
-
-
-def packed(learners: list[Learner]) -> Learner | tuple[Learner, ...]:
-    """The content of a checkpoint. Most runs have one group, and no tuple around its learner."""
-    return learners[0] if len(learners) == 1 else tuple(learners)
-
-
-def unpacked(learners: Learner | tuple[Learner, ...]) -> list[Learner]:
-    """The learners of all groups, from a checkpoint."""
-    return [learners] if isinstance(learners, Learner) else list(learners)
-
-
-def _train_group(
-    replicas: Replicas, pace: Pace, learner: Learner, task: int, steps: int, advance: Callable[[int], None]
-) -> tuple[Learner, Totals]:
-    """All steps of a task, a few seconds at a time."""
-    totals, size = replicas.nothing(), replicas.trainer.block
-    blocks, start = steps // size, 0
-    while start < blocks:
-        begin, stop = time.perf_counter(), start + pace.blocks(blocks - start)
-        learner, totals = jax.block_until_ready(replicas.train(learner, totals, task, start, stop))
-        pace.measure(stop - start, begin)
-        advance((stop - start) * size)
-        start = stop
-    if blocks * size < steps:
-        learner, totals = replicas.train_rest(learner, totals, task, blocks * size, steps)
-        advance(steps - blocks * size)
-    return learner, totals
-
-
-def _check_rank_steps(trainer: Trainer) -> None:
-    """Rejects a method with effective-rank steps if tasks are too short for one."""
-    interval = trainer.config.settings.get("er_interval")
-    most = max(trainer.steps_in(task) for task in (0, trainer.settings.num_tasks - 1))
-    if interval is not None and interval > most:
-        raise UsageError(
-            f"--er-interval {interval} is more than the {most} steps of a task: method {trainer.config.method.name} "
-            f"would take no effective-rank step. Use {most} or less"
-        )
-
-
-def _put_back(after: Learner, before: Learner, failed: Collection[int]) -> Learner:
-    """The learners after a task. Those that have diverged are as they were before it."""
-    if not failed:
-        return after
-
-    def choose(new, old):
-        which = jnp.isin(jnp.arange(len(new)), jnp.asarray(sorted(failed)))
-        return jnp.where(which.reshape(-1, *[1] * (new.ndim - 1)), old, new)
-
-    return jax.tree.map(choose, after, before)
 
 
 @contextlib.contextmanager
