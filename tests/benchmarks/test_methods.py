@@ -70,17 +70,20 @@ CHAINS = {
 
 def updates_of(optimizer, steps=3):
     optimizer = optax.with_extra_args_support(optimizer)
-    params, state, found = PARAMS, optimizer.init(PARAMS), []
-    for step in range(steps):
-        inputs = jax.random.normal(jax.random.key(step), BATCH.shape)
 
-        def loss(params, inputs=inputs):
-            outputs, hidden, _ = eqx.combine(params, STATIC)(inputs, train=True)
-            return jnp.mean(outputs**2), hidden
+    def loss(params, inputs):
+        outputs, hidden, _ = eqx.combine(params, STATIC)(inputs, train=True)
+        return jnp.mean(outputs**2), hidden
 
-        gradients, hidden = jax.grad(loss, has_aux=True)(params)
+    @jax.jit
+    def step(params, state, inputs):
+        gradients, hidden = jax.grad(loss, has_aux=True)(params, inputs)
         updates, state = optimizer.update(gradients, state, params, inputs=inputs, features=hidden)
-        params = optax.apply_updates(params, updates)
+        return optax.apply_updates(params, updates), state
+
+    params, state, found = PARAMS, optimizer.init(PARAMS), []
+    for i in range(steps):
+        params, state = step(params, state, jax.random.normal(jax.random.key(i), BATCH.shape))
         found.append(params)
     return found
 
