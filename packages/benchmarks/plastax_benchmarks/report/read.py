@@ -12,6 +12,7 @@ from ..config import RunConfig
 from ..config.stored import upgrade
 from ..methods import METHODS
 from ..runs import read_stream
+from ..training.members import combinations_of
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ def read_runs(path: Path) -> list[Run]:
     if not isinstance(config, dict):
         raise ValueError(f"{path / 'config.json'} must contain an object, but contains a {type(config).__name__}")
     rows, lines = _read_if_there(path / "metrics.jsonl"), _read_if_there(path / "diagnostics.jsonl")
-    sweep = config.pop("sweep", None) or {}
+    sweep = tuple(combinations_of(config.pop("sweep", None) or {})[0])
     config = _in_present_form(config)
     if not rows:
         return [Run(path, config, "task", {}, {}, [], (f"{path}: no task has finished yet: left out",))]
@@ -83,7 +84,7 @@ def read_runs(path: Path) -> list[Run]:
             config | dict(zip(sweep, values, strict=True)),
             own,
             [line for line in lines if tuple(line.get(name) for name in sweep) == values],
-            tuple(sweep),
+            sweep,
         )
         for values, own in combinations.items()
     ]

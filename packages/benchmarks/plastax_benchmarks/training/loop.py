@@ -28,7 +28,7 @@ from .curvature import diagnose, epsilon_rank_at
 from .evaluate import Evaluation
 from .groups import Group, make_groups, packed, put_back, train_group, unpacked
 from .host import Pace, keep_compiled_programs
-from .members import Member, Sweep, members_of, words_of
+from .members import Member, Sweep, combinations_of, members_of, words_of
 from .metrics import Row, add_yardstick, failed_in, not_finite, rows_of, score, without_numbers
 from .progress import progress_bar
 from .stored import restore
@@ -57,8 +57,8 @@ def run(config: RunConfig, *, sweep: Sweep | None = None, console: Console | Non
 
     - `config`: the configuration of the run.
     - `sweep`: values of some settings of the network, the optimizer or the method. All combinations are trained, each
-        with all seeds. Those that only differ in real numbers share one compiled program, others are trained one after
-        the other. The values are in each line of the metrics. If a member diverges, its metrics are null from that
+        with all seeds. A list of combinations is possible, too. Those that only differ in real numbers share one
+        compiled program, others are trained one after the other. The values are in each line of the metrics. If a member diverges, its metrics are null from that
         task on, and training of the others continues.
     - `console`: where to show progress.
 
@@ -75,7 +75,7 @@ def run(config: RunConfig, *, sweep: Sweep | None = None, console: Console | Non
         assert isinstance(config.problem, SupervisedProblem)
         problem, data = load_problem(config.problem, config.data_dir)
     groups = make_groups(config, problem, data, members)
-    stored = config.as_json() | ({"sweep": {name: list(values) for name, values in sweep.items()}} if sweep else {})
+    stored = config.as_json() | ({"sweep": combinations_of(sweep)} if sweep else {})
     folder = open_run(config.folder, stored, may_change=MAY_CHANGE, read=stored_form)
     with folder, _terminate_like_interrupt():
         loop = Loop(config, groups, members, folder, console)
@@ -95,7 +95,7 @@ def run(config: RunConfig, *, sweep: Sweep | None = None, console: Console | Non
 
 def stored_form(values: dict[str, Any]) -> dict[str, Any]:
     """A stored configuration, also from an earlier version, in its current form."""
-    sweep = {"sweep": values["sweep"]} if "sweep" in values else {}
+    sweep = {"sweep": combinations_of(values["sweep"])} if "sweep" in values else {}
     return RunConfig.from_json(values).as_json() | sweep
 
 

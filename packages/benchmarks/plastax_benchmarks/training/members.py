@@ -18,21 +18,38 @@ class Member(NamedTuple):
     values: dict[str, Any]
 
 
-Sweep = Mapping[str, Sequence[Any]]
-"""For some settings, the values to train with."""
+Combination = Mapping[str, Any]
+"""A value for each of the settings that are swept."""
+
+Sweep = Mapping[str, Sequence[Any]] | Sequence[Combination]
+"""Values of some settings, of which all combinations are trained; or the combinations themselves."""
 
 _SWEPT_PARTS = ("network", "optimizer", "method")
 
 
 def members_of(config: RunConfig, sweep: Sweep) -> list[Member]:
     """All combinations of the swept values, each with all seeds."""
-    for name, values in sweep.items():
-        check_sweep(config, name, values)
+    if isinstance(sweep, Mapping):
+        for name, values in sweep.items():
+            check_sweep(config, name, values)
     seeds = range(config.seed, config.seed + config.seeds)
-    combinations = [dict(zip(sweep, values, strict=True)) for values in itertools.product(*sweep.values())]
-    for combination in combinations:
+    combinations = combinations_of(sweep)
+    if len({tuple(sorted(each)) for each in combinations}) > 1:
+        raise ValueError(f"all combinations of a sweep must have values for the same settings, got {combinations}")
+    for name in combinations[0]:
+        _check_name(config, name)
+    for i, combination in enumerate(combinations):
+        if combination in combinations[:i]:
+            raise ValueError(f"the sweep contains a combination twice: {combination}")
         config.replace(**combination)  # Refuses values that do not fit, also to each other.
     return [Member(seed, values) for values in combinations for seed in seeds]
+
+
+def combinations_of(sweep: Sweep) -> list[dict[str, Any]]:
+    """All combinations of a sweep; a single one without values if nothing is swept."""
+    if isinstance(sweep, Mapping):
+        return [dict(zip(sweep, values, strict=True)) for values in itertools.product(*sweep.values())]
+    return [dict(each) for each in sweep] or [{}]
 
 
 def sweepable(config: RunConfig) -> dict[str, dataclasses.Field]:
