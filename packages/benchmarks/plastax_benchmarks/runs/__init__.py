@@ -1,7 +1,7 @@
 """Run folders: training can be killed at any moment, and the same command resumes it."""
 
 from ._checkpoints import read_checkpoint as read_checkpoint
-from ._errors import RunError as RunError, RunStopped as RunStopped
+from ._errors import Diverged as Diverged, RunError as RunError, RunStopped as RunStopped
 from ._files import write_atomic as write_atomic
 from ._folder import RunFolder as RunFolder, open_run as open_run
 from ._interrupts import hold_interrupts as hold_interrupts

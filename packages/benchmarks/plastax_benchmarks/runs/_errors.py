@@ -7,3 +7,7 @@ class RunError(RuntimeError):
 
 class RunStopped(RunError):
     """A write failed, usually because the disk is full. Everything saved before is intact."""
+
+
+class Diverged(RunStopped):
+    """All members of a run have diverged. The same run would diverge again."""

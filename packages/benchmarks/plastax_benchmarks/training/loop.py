@@ -23,7 +23,7 @@ from ..config import RunConfig
 from ..config.measurement import TaskMeasurement
 from ..problems.catalog import SupervisedProblem
 from ..problems.load import load_problem
-from ..runs import ReportPlace, RunFolder, RunStopped, hold_interrupts, open_run, read_stream, swept_name
+from ..runs import Diverged, ReportPlace, RunFolder, hold_interrupts, open_run, read_stream, swept_name
 from .curvature import diagnose, epsilon_rank_at
 from .evaluate import Evaluation
 from .groups import Group, make_groups, packed, put_back, train_group, unpacked
@@ -282,7 +282,7 @@ class Loop:
         others = {j: task for j, task in failed.items() if j != i}
         also = f", as did all other members ({self._list(others)})" if others else ""
         kept = f" The {self.done} tasks before it are intact in {self.folder.path}." if self.done else ""
-        raise RunStopped(
+        raise Diverged(
             f"{wrong} in task {failed[i] + 1}, {words_of(self.members[i])} of {self.problem.name} with method "
             f"{self.config.method.name}: training has diverged{also}.{kept} Try a lower --learning-rate (now {rate:g})"
         )
