@@ -57,9 +57,9 @@ def run(config: RunConfig, *, sweep: Sweep | None = None, console: Console | Non
 
     - `config`: the configuration of the run.
     - `sweep`: values of some settings of the network, the optimizer or the method. All combinations are trained, each
-        with all seeds. A list of combinations is possible, too. Those that only differ in real numbers share one
-        compiled program, others are trained one after the other. The values are in each line of the metrics. If a member diverges, its metrics are null from that
-        task on, and training of the others continues.
+        with all seeds; they can also be listed. Those that only differ in real numbers share one compiled program,
+        others are trained one after the other. The values are in each line of the metrics. If a member diverges, its
+        metrics are null from that task on, and training of the others continues.
     - `console`: where to show progress.
 
     **Returns:**
