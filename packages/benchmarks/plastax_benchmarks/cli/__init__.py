@@ -22,6 +22,7 @@ class Command(NamedTuple):
 COMMANDS = {
     "demo": Command("five methods on permuted digits, without a download: which ones keep learning?", "demo"),
     "run": Command("train a method on a problem, or resume a run that was stopped", "run"),
+    "sweep": Command("train many configurations of several methods, on one machine or many", "sweep"),
     "report": Command("tables and a figure from runs", "report"),
     "spectrum": Command("curvature of a run's networks at task switches", "spectrum"),
     "play": Command("watch the ant of a run, in a browser", "play"),
@@ -41,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if name not in COMMANDS:
         usage = "Keep deep networks able to learn.\n\nusage: plastax COMMAND [--help] [options of that command]"
         words = {command: entry.words for command, entry in COMMANDS.items()}
-        print_choices(f"{usage}\n       plastax --version", words, name, "command", _HINTS)
+        print_choices(f"{usage}\n       plastax --version", words, name, "command")
         return
     try:
         command = COMMANDS[name]
@@ -64,16 +65,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise SystemExit(f"plastax {name}: {error}") from error
 
 
-_EXTRAS = {"brax": "rl", "mujoco": "rl", "tensorflow_datasets": "tfds"} | dict.fromkeys(
+_EXTRAS = {"brax": "rl", "mujoco": "rl", "ray": "ray", "tensorflow_datasets": "tfds"} | dict.fromkeys(
     ("matplotlib", "mlxtend", "orbax", "rich", "tyro"), "benchmarks"
 )
 """The extras that install missing packages."""
 
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """No space left, quota exceeded, file too large."""
-
-_HINTS = {"sweep": "`plastax run PROBLEM --sweep learning-rate=0.01,0.03` trains several values in parallel. "}
-"""Hints for commands that people expect."""
 
 
 def _errors_for_users() -> tuple[type[Exception], ...]:

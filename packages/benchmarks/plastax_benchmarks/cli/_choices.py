@@ -6,7 +6,7 @@ from .._errors import did_you_mean
 
 
 def print_choices(
-    usage: str, descriptions: Mapping[str, str], name: str, kind: str, hints: Mapping[str, str] | None = None
+    usage: str, descriptions: Mapping[str, str], name: str, kind: str
 ) -> None:
     """Prints all names with their descriptions; exits with an error if `name` is not a request for help.
 
@@ -16,10 +16,9 @@ def print_choices(
     - `descriptions`: a short description of each name.
     - `name`: the given argument.
     - `kind`: the kind of name, such as `"command"`.
-    - `hints`: for names that do not exist, what to use instead.
     """
     width = 2 + max(map(len, descriptions))
     print("\n".join([usage, "", *(f"  {known:{width}}{words}" for known, words in descriptions.items())]))
     if name not in ("-h", "--help"):
-        hint = (hints or {}).get(name, "") or did_you_mean(name, descriptions)
+        hint = did_you_mean(name, descriptions)
         raise SystemExit(f"\nthere is no {kind} {name!r}: {hint}choose one of these")

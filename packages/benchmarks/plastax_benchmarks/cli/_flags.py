@@ -1,6 +1,6 @@
 """Reads some flags before all others, since the defaults of others depend on them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from .._errors import UsageError
 
@@ -24,3 +24,14 @@ def given_settings(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
         if argument.startswith("--"):
             flag = argument.partition("=")[0]
             yield flag, flag.removeprefix("--").removeprefix("no-").replace("-", "_")
+
+
+def without_flags(arguments: Sequence[str], flags: Collection[str]) -> list[str]:
+    """The arguments without some flags and their values."""
+    kept, keep = [], True
+    for argument in arguments:
+        if argument.startswith("--"):
+            keep = argument.partition("=")[0] not in flags
+        if keep:
+            kept.append(argument)
+    return kept

@@ -61,6 +61,8 @@ class Method(Settings):
     """The publication that introduced it."""
     color: ClassVar[str]
     """Its color in every figure."""
+    strengths: ClassVar[tuple[str, ...]] = ()
+    """The settings that determine how strongly it acts, at most two. Grids of sweeps are made of them."""
     network_options: ClassVar[Mapping[str, Any]] = {}
     """Options of the network that belong to the method, such as `{"layer_norm": True}`."""
     adds_only_weight_decay: ClassVar[bool] = False

@@ -29,6 +29,7 @@ class ER(_Windowed):
     words: ClassVar = "effective-rank steps after every `er_interval` minibatches"
     reference: ClassVar = PAPER
     color: ClassVar = "#dd8452"
+    strengths: ClassVar = ("er_learning_rate",)
     adds_only_weight_decay: ClassVar = True
 
     er_learning_rate: float = 1e-2
@@ -49,6 +50,7 @@ class L2ER(ER):
     name: ClassVar = "l2_er"
     words: ClassVar = "weight decay and effective-rank steps: the paper's method, Algorithm 1"
     color: ClassVar = "#2f5fa8"
+    strengths: ClassVar = ("weight_decay", "er_learning_rate")
 
     weight_decay: float = 1e-3
     """Strength of the decay: weight_decay * parameter is added to the gradient."""
@@ -68,6 +70,7 @@ class L2ERGradient(_Windowed):
     words: ClassVar = "weight decay and effective-rank gradient, both added before the optimizer: plastax.l2_er"
     reference: ClassVar = PAPER
     color: ClassVar = "#62b6cb"
+    strengths: ClassVar = ("weight_decay", "er_weight")
 
     weight_decay: float = 1e-3
     """Strength of the decay: weight_decay * parameter is added to the gradient."""

@@ -14,6 +14,7 @@ class Spectral(Method):
     words: ClassVar = "the largest singular value of each kernel is held near a target"
     reference: ClassVar = "Lewandowski et al. 2024"
     color: ClassVar = "#8a6a4f"
+    strengths: ClassVar = ("spectral_strength",)
 
     spectral_strength: float = 1e-3
     """Strength of the penalty."""
@@ -48,6 +49,7 @@ class L2Init(Method):
     words: ClassVar = "weight decay towards the initial parameters"
     reference: ClassVar = "Kumar et al. 2023"
     color: ClassVar = "#52b3d9"
+    strengths: ClassVar = ("weight_decay",)
 
     weight_decay: float = 1e-3
     """Strength of the decay: weight_decay * (parameter - initial parameter) is added to the gradient."""
@@ -69,6 +71,7 @@ class Wasserstein(Method):
     words: ClassVar = "parameters are kept near the distribution of the initial ones"
     reference: ClassVar = "Lewandowski et al. 2023"
     color: ClassVar = "#97a617"
+    strengths: ClassVar = ("weight_decay",)
 
     weight_decay: float = 1e-3
     """Strength of the penalty."""
@@ -90,6 +93,7 @@ class Parseval(Method):
     words: ClassVar = "weights of different units are kept orthogonal"
     reference: ClassVar = "Chung et al. 2024"
     color: ClassVar = "#128c8c"
+    strengths: ClassVar = ("parseval_strength",)
 
     parseval_strength: float = 1e-3
     """Strength of the penalty."""

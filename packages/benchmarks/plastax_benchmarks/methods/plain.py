@@ -47,6 +47,7 @@ class L2(Method):
     words: ClassVar = "weight decay"
     reference: ClassVar = "Krogh and Hertz 1991"
     color: ClassVar = "#8c8c8c"
+    strengths: ClassVar = ("weight_decay",)
     adds_only_weight_decay: ClassVar = True
 
     weight_decay: float = 1e-3
@@ -67,6 +68,7 @@ class LayerNormL2(L2):
     words: ClassVar = "LayerNorm before activations, with weight decay"
     reference: ClassVar = "Lyle et al. 2024"
     color: ClassVar = "#7d5fb2"
+    strengths: ClassVar = ("weight_decay",)
     network_options: ClassVar = {"layer_norm": True}
     adds_only_weight_decay: ClassVar = False
 
@@ -79,6 +81,7 @@ class ShrinkAndPerturb(Method):
     words: ClassVar = "shrink and perturb: parameters shrink a little and get noise at each step"
     reference: ClassVar = "Ash and Adams 2020"
     color: ClassVar = "#e08fc4"
+    strengths: ClassVar = ("shrink", "perturb_scale")
 
     shrink: float = 1e-5
     """Fraction by which the parameters shrink at each step."""
@@ -102,6 +105,7 @@ class PerturbL2(L2):
     words: ClassVar = "noise at each step, with weight decay as the shrinking"
     reference: ClassVar = DOHARE
     color: ClassVar = "#a8328f"
+    strengths: ClassVar = ("weight_decay", "perturb_scale")
     adds_only_weight_decay: ClassVar = False
 
     perturb_scale: float = 1e-4

@@ -15,6 +15,7 @@ class ContinualBackprop(Method):
     words: ClassVar = "continual backprop: the least useful units are replaced, slowly"
     reference: ClassVar = DOHARE
     color: ClassVar = "#4fa65f"
+    strengths: ClassVar = ("replacement_rate",)
     replaces_units: ClassVar = True
 
     replacement_rate: float = 1e-5
@@ -45,6 +46,7 @@ class ContinualBackpropL2(ContinualBackprop):
     name: ClassVar = "cbp_l2"
     words: ClassVar = "continual backprop with weight decay"
     color: ClassVar = "#1f6b3a"
+    strengths: ClassVar = ("weight_decay", "replacement_rate")
 
     weight_decay: float = 1e-3
     """Strength of the decay: weight_decay * parameter is added to the gradient."""
@@ -64,6 +66,7 @@ class ReDo(Method):
     words: ClassVar = "dormant units are recycled"
     reference: ClassVar = "Sokar et al. 2023"
     color: ClassVar = "#cfa72e"
+    strengths: ClassVar = ("dormant_threshold",)
     replaces_units: ClassVar = True
 
     # The metrics count dormant units with the same threshold. The default of `plastax.redo` and of the ant's presets is

@@ -5,6 +5,10 @@ class RunError(RuntimeError):
     """A run folder cannot be used as requested. The message names a way out."""
 
 
+class RunBusy(RunError):
+    """Another process has locked the folder."""
+
+
 class RunStopped(RunError):
     """A write failed, usually because the disk is full. Everything saved before is intact."""
 

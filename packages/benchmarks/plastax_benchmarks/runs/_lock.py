@@ -5,7 +5,7 @@ import os
 import socket
 from pathlib import Path
 
-from ._errors import RunError
+from ._errors import RunBusy, RunError
 
 
 def take_lock(folder: Path) -> int:
@@ -22,7 +22,7 @@ def take_lock(folder: Path) -> int:
     except BlockingIOError as error:
         holder = os.pread(descriptor, 200, 0).decode(errors="replace").strip() or "another process"
         os.close(descriptor)
-        raise RunError(
+        raise RunBusy(
             f"{folder} is in use by {holder}: wait until it has finished, or choose another folder (--out)"
         ) from error
     except OSError as error:

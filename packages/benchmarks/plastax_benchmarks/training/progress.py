@@ -40,7 +40,7 @@ def progress_bar(console: Console) -> Progress:
         score = "" if task.fields["score"] == "compiling" and task.completed else f", {task.fields['score']}"
         return f"task {task.fields['number']}/{task.fields['tasks']}{score}"
 
-    return _TaskBar(*columns, console=console) if _moves(console) else _TaskLines(words, "steps", console)
+    return _TaskBar(*columns, console=console) if moves(console) else _TaskLines(words, "steps", console)
 
 
 def bar_or_lines(
@@ -56,10 +56,10 @@ def bar_or_lines(
     - `unit`: the unit of the speed.
     - `per_step`: how many of these units one step of the progress is.
     """
-    return Progress(*columns, console=console) if _moves(console) else Lines(words, unit, console, per_step)
+    return Progress(*columns, console=console) if moves(console) else Lines(words, unit, console, per_step)
 
 
-def _moves(console: Console) -> bool:
+def moves(console: Console) -> bool:
     """Whether the console is a terminal, not a pipe or a file."""
     return (console.is_interactive or console.is_jupyter) and not console.quiet
 
@@ -67,7 +67,7 @@ def _moves(console: Console) -> bool:
 @contextlib.contextmanager
 def elapsed(console: Console, words: str) -> Iterator[None]:
     """Shows that work is in progress: a clock on a terminal, elsewhere a line every half minute."""
-    if _moves(console):
+    if moves(console):
         columns = [SpinnerColumn(), TextColumn(words), TimeElapsedColumn()]
         with Progress(*columns, console=console, transient=True) as progress:
             progress.add_task(words, total=None)

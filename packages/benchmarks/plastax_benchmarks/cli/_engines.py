@@ -1,0 +1,43 @@
+"""The engines of a sweep, and their options."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from .._errors import UsageError
+
+
+if TYPE_CHECKING:
+    from ..sweep.local import Engine
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """Where the jobs of a sweep run."""
+
+    engine: Literal["local", "ray"] = "local"
+    """local runs one job after the other on this machine; ray runs them on a Ray cluster."""
+    address: str = "auto"
+    """With ray: auto (the cluster of this machine or of $RAY_ADDRESS), local (start one here), or HOST:PORT."""
+    cpus: int | None = None
+    """Threads of a job; with ray also the CPUs it reserves. All cores of a machine by default, 2 with ray."""
+    gpus: float = 0.0
+    """With ray: GPUs that a job reserves."""
+
+
+def make_engine(options: EngineOptions, folder: Path) -> "Engine":
+    """The engine that the options describe. `folder` is the sweep's."""
+    if options.cpus is not None and options.cpus < 1:
+        raise UsageError(f"--cpus must be at least 1, got {options.cpus}")
+    if options.gpus < 0:
+        raise UsageError(f"--gpus must be at least 0, got {options.gpus:g}")
+    if options.engine == "local":
+        for flag, given in (("--address", options.address != "auto"), ("--gpus", options.gpus != 0)):
+            if given:
+                raise UsageError(f"{flag} has no effect on engine local: it belongs to --engine ray")
+        from ..sweep.local import LocalEngine
+
+        return LocalEngine(folder / "logs", options.cpus)
+    from ..sweep.cluster import RayEngine
+
+    return RayEngine(folder, options.address, options.cpus or 2, options.gpus)

@@ -1,0 +1,1 @@
+"""Sweeps: many configurations of several methods, planned, run by an engine, and resumed."""

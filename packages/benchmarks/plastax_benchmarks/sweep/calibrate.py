@@ -1,0 +1,154 @@
+"""A short calibration: how long training takes, and how much memory, with one member and with many in one program.
+
+It runs in a process of its own, which ends with it, so that its memory is free for the jobs.
+"""
+
+import math
+import resource
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..config import RunConfig
+from ..problems.catalog import SlipperyAntSettings
+from ..training.members import Combination, members_of
+from .memory import SHARE, free_memory
+from .plan import Measured, Speed
+
+
+SECONDS = 1.0
+"""How long each program is timed, after its first call. At least two calls are timed."""
+
+
+def calibrate(config: RunConfig, combinations: Sequence[Combination], most: int) -> Speed:
+    """Measures a method at one member, at all of them, and at a number in between.
+
+    **Arguments:**
+
+    - `config`: the configuration of a job.
+    - `combinations`: the values of its sweep. Members with other values of integers and choices are not measured.
+    - `most`: the largest number of members to measure. Sizes that would probably not fit into memory are left out.
+    """
+    import jax
+
+    from plastax_kernels import set_lapack_threads
+
+    from ..training.host import keep_compiled_programs
+
+    set_lapack_threads(1)
+    keep_compiled_programs()
+    members = members_of(config, combinations)
+    make = _ant if isinstance(config.problem, SlipperyAntSettings) else _supervised
+    tasks, program = make(config)
+    measured: list[Measured] = []
+    before, memory = _peak(jax), _memory(jax)
+    for size in _sizes(config, min(most, len(members)), jax.default_backend()):
+        if len(measured) and _expected(measured, before, size) > memory:
+            break
+        begin = time.perf_counter()
+        one_task, close = program(members[:size])
+        first = time.perf_counter() - begin
+        seconds = one_task()
+        measured.append(Measured(size, seconds, first, _peak(jax)))
+        close()
+    return Speed(tasks, memory, tuple(measured))
+
+
+def _expected(measured: Sequence[Measured], before: float, size: int) -> float:
+    """The memory of a larger size, as if all that the first one needed were its members' own."""
+    last = measured[-1]
+    return last.bytes + (size - last.members) * (last.bytes - before) / last.members
+
+
+def _sizes(config: RunConfig, most: int, platform: str) -> list[int]:
+    if config.network.takes_images and platform == "cpu":
+        return [1]  # Convolutional networks are trained one after the other there.
+    between = [round(math.sqrt(most))] if most >= 8 else []
+    return sorted({1, *between, most})
+
+
+def _supervised(config: RunConfig) -> tuple[int, Callable[[Sequence[Any]], Any]]:
+    """The number of tasks, and a function that prepares some members."""
+    import jax
+
+    from ..config.measurement import TaskMeasurement
+    from ..problems.catalog import SupervisedProblem
+    from ..problems.load import load_problem
+    from ..training.groups import make_groups
+
+    assert isinstance(config.problem, SupervisedProblem)
+    assert isinstance(config.measurement, TaskMeasurement)
+    tasks = config.problem.num_tasks
+    problem, data = load_problem(config.problem, config.data_dir)
+    networks = 2 if config.measurement.yardstick and not config.method.renews_network else 1
+
+    def prepare(members: Sequence[Any]) -> tuple[Callable[[], float], Callable[[], None]]:
+        (group,) = make_groups(config, problem, data, list(members))
+        replicas, size = group.replicas, group.trainer.block
+        steps = sum(map(group.trainer.steps_in, range(tasks))) / tasks
+        calls = max(1, min(group.trainer.steps_in(task) // size for task in (0, tasks - 1)))
+
+        def train(learner: Any, start: int, stop: int) -> Any:
+            if steps < size:
+                return jax.block_until_ready(replicas.train_rest(learner, replicas.nothing(), 0, 0, int(steps)))
+            return jax.block_until_ready(replicas.train(learner, replicas.nothing(), 0, start, stop))
+
+        learner = replicas.init(0)
+        learner, _ = train(learner, 0, 1)
+        jax.block_until_ready(replicas.evaluate(learner, 0))
+
+        def one_task() -> float:
+            done, begin = 0, time.perf_counter()
+            while done < 2 or time.perf_counter() - begin < SECONDS:
+                train(learner, done % calls, done % calls + 1)
+                done += 1
+            block = (time.perf_counter() - begin) / done
+            begin = time.perf_counter()
+            jax.block_until_ready(replicas.evaluate(learner, 0))
+            return networks * (block * max(1.0, steps / size) + time.perf_counter() - begin)
+
+        return one_task, jax.clear_caches
+
+    return tasks, prepare
+
+
+def _ant(config: RunConfig) -> tuple[int, Callable[[Sequence[Any]], Any]]:
+    """The same for the ant, where a window of updates takes the place of a task."""
+    import jax
+
+    from ..rl.ant import Ant
+    from ..rl.plan import plan_of
+    from ..rl.training import AntPrograms
+
+    plan = plan_of(config)
+    environment = Ant(plan.problem.backend)
+
+    def prepare(members: Sequence[Any]) -> tuple[Callable[[], float], Callable[[], None]]:
+        programs = AntPrograms(config, environment, list(members))
+        agents = jax.block_until_ready(programs.window(programs.init())[0])
+
+        def one_task() -> float:
+            begin = time.perf_counter()
+            jax.block_until_ready(programs.window(agents))
+            return time.perf_counter() - begin
+
+        return one_task, jax.clear_caches
+
+    return plan.windows, prepare
+
+
+def _memory(jax: Any) -> float:
+    """The memory that a job may use: of the device, or of this machine on CPU."""
+    if jax.default_backend() == "cpu":
+        return free_memory()
+    stats = jax.local_devices()[0].memory_stats() or {}
+    return SHARE * float(stats.get("bytes_limit", math.inf))
+
+
+def _peak(jax: Any) -> float:
+    """The largest amount of memory so far: of the device, or of this process on CPU."""
+    if jax.default_backend() != "cpu":
+        stats = jax.local_devices()[0].memory_stats() or {}
+        return float(stats.get("peak_bytes_in_use", 0))
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
