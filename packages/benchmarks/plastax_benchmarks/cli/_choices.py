@@ -5,9 +5,7 @@ from collections.abc import Mapping
 from .._errors import did_you_mean
 
 
-def print_choices(
-    usage: str, descriptions: Mapping[str, str], name: str, kind: str
-) -> None:
+def print_choices(usage: str, descriptions: Mapping[str, str], name: str, kind: str) -> None:
     """Prints all names with their descriptions; exits with an error if `name` is not a request for help.
 
     **Arguments:**

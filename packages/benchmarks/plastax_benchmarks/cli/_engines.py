@@ -8,7 +8,7 @@ from .._errors import UsageError
 
 
 if TYPE_CHECKING:
-    from ..sweep.local import Engine
+    from ..sweep.engine import Engine
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ class EngineOptions:
     """With ray: GPUs that a job reserves."""
 
 
-def make_engine(options: EngineOptions, folder: Path) -> "Engine":
-    """The engine that the options describe. `folder` is the sweep's."""
+def make_engine(options: EngineOptions, folder: Path | None, logs: Path) -> "Engine":
+    """The engine that the options describe. `folder` is the sweep's, or `None` if nothing is written there."""
     if options.cpus is not None and options.cpus < 1:
         raise UsageError(f"--cpus must be at least 1, got {options.cpus}")
     if options.gpus < 0:
@@ -37,7 +37,7 @@ def make_engine(options: EngineOptions, folder: Path) -> "Engine":
                 raise UsageError(f"{flag} has no effect on engine local: it belongs to --engine ray")
         from ..sweep.local import LocalEngine
 
-        return LocalEngine(folder / "logs", options.cpus)
+        return LocalEngine(logs, options.cpus)
     from ..sweep.cluster import RayEngine
 
     return RayEngine(folder, options.address, options.cpus or 2, options.gpus)

@@ -1,6 +1,7 @@
 """`plastax sweep`: many configurations of several methods, in jobs that can be killed and resumed."""
 
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,15 +89,15 @@ def start(configs: dict[str, RunConfig], grids: dict[str, Any], out: Path, given
     """Plans a sweep, prints the plan, and runs it."""
     from rich.console import Console
 
+    from ..runs import terminate_like_interrupt
     from ..sweep.folder import open_sweep, peek_sweep
     from ..sweep.start import make_plan, run_jobs
-    from ..training.host import terminate_like_interrupt
 
     console = Console()
     opened = peek_sweep if given.dry_run else open_sweep
     data_dir = next(iter(configs.values())).data_dir
-    with opened(out, configs) as folder, terminate_like_interrupt():
-        engine = make_engine(given, out)
+    with opened(out, configs) as folder, terminate_like_interrupt(), tempfile.TemporaryDirectory() as scratch:
+        engine = make_engine(given, None, Path(scratch)) if given.dry_run else make_engine(given, out, out / "logs")
         try:
             plan = make_plan(folder, configs, grids, engine, console, given.group_size)
             jobs = folder.add(plan.jobs)
@@ -124,7 +125,7 @@ def _read(problem: str, arguments: Sequence[str]) -> tuple[Arguments, list[str]]
             prog=f"plastax sweep {problem}",
             args=list(arguments),
             return_unknown_args=True,
-            description="Train many configurations of several methods. All settings of `plastax run` can be given, too.",
+            description="Train many configurations of several methods. All settings of `plastax run` work, too.",
         )
     instead = {"--method": "--methods", "--sweep": "--grid", "--seed": "--first-seed"}
     for flag, _ in given_settings(rest):

@@ -20,7 +20,7 @@ class LaptopGrid(NamedTuple):
 
     learning_rates: tuple[float, ...]
     values: dict[str, tuple[float, ...]]
-    of_methods: dict[str, dict[str, tuple[float, ...]]] = {}
+    of_methods: dict[str, dict[str, tuple[float, ...]]]
 
 
 def laptop_grid(problem: str, method: str) -> dict[str, tuple[float, ...]]:
@@ -86,12 +86,13 @@ _GRIDS: dict[str, LaptopGrid] = {
     "random-label-mnist": _DIGITS,
     "linearized-mnist": _SMALL_RATES,
     "slowly-changing-regression": _SMALL_RATES,
-    "continual-imagenet": LaptopGrid((5e-3, 0.01, 0.02, 0.04), _FOUR | {"learning_rate": (0.01, 0.02)}),
+    "continual-imagenet": LaptopGrid((5e-3, 0.01, 0.02, 0.04), _FOUR | {"learning_rate": (0.01, 0.02)}, {}),
     "incremental-cifar": LaptopGrid(
-        (5e-3, 0.01, 0.02, 0.04), _FOUR | {"learning_rate": (0.01, 0.02), "weight_decay": (1e-4, 1e-3)}
+        (5e-3, 0.01, 0.02, 0.04), _FOUR | {"learning_rate": (0.01, 0.02), "weight_decay": (1e-4, 1e-3)}, {}
     ),
     "slippery-ant": LaptopGrid(
         (1e-4, 3e-4, 1e-3, 3e-3),
         _FOUR | {"learning_rate": (3e-4, 1e-3), "weight_decay": (1e-4, 1e-3), "er_learning_rate": (1e-4, 1e-3)},
+        {},
     ),
 }

@@ -9,7 +9,10 @@ from ._errors import (
 )
 from ._files import write_atomic as write_atomic
 from ._folder import RunFolder as RunFolder, open_run as open_run
-from ._interrupts import hold_interrupts as hold_interrupts
+from ._interrupts import (
+    hold_interrupts as hold_interrupts,
+    terminate_like_interrupt as terminate_like_interrupt,
+)
 from ._lock import take_lock as take_lock
 from ._reports import ReportPlace as ReportPlace, swept_name as swept_name
 from ._streams import read_stream as read_stream

@@ -1,4 +1,4 @@
-"""Delays Ctrl-C during operations that must not be interrupted."""
+"""Delays Ctrl-C during operations that must not be interrupted, and treats SIGTERM like it."""
 
 import contextlib
 import signal
@@ -45,3 +45,21 @@ def hold_interrupts() -> Iterator[Held]:
         if arrived:
             # The previous handler decides: usually it raises KeyboardInterrupt; that of an outer block records it.
             before[signal.Signals(arrived[0])](arrived[0], None)
+
+
+@contextlib.contextmanager
+def terminate_like_interrupt() -> Iterator[None]:
+    """Treats SIGTERM, which cluster managers send to stop a job, like Ctrl-C."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    try:
+        before = signal.signal(signal.SIGTERM, interrupt)
+    except ValueError:  # Not in the main thread, where the caller handles signals.
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

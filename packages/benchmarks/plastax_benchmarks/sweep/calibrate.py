@@ -151,4 +151,4 @@ def _peak(jax: Any) -> float:
     if jax.default_backend() != "cpu":
         stats = jax.local_devices()[0].memory_stats() or {}
         return float(stats.get("peak_bytes_in_use", 0))
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024))

@@ -10,8 +10,10 @@ from .._errors import UsageError, check_name
 from .._settings import flag, words_for
 from ..config import RunConfig
 from ..config.laptop_grids import laptop_grid
+from ..config.networks import NETWORKS
 from ..config.paper_tables import SWEEPS
 from ..methods import METHODS
+from ..problems.catalog import PROBLEMS
 from ..training.members import members_of, read_sweep, sweepable
 
 
@@ -25,7 +27,9 @@ def methods_by_default(problem: str, texts: Sequence[str]) -> list[str]:
     """The methods of a sweep that names none: those of the file, or those that the paper compares on the problem."""
     if len(texts) == 1 and "=" not in texts[0] and texts[0] not in NAMES:
         return list(_read_file(Path(texts[0])))
-    return list(SWEEPS.get(problem, SWEEPS["permuted-mnist"]))
+    network = NETWORKS[PROBLEMS[problem].networks[0]]
+    methods = SWEEPS.get(problem, SWEEPS["permuted-mnist"])
+    return [name for name in methods if network.has_resettable_units or not METHODS[name].replaces_units]
 
 
 def read_grids(configs: Mapping[str, RunConfig], texts: Sequence[str]) -> dict[str, Grid]:
@@ -72,7 +76,9 @@ def _from_texts(configs: Mapping[str, RunConfig], texts: Sequence[str]) -> dict[
         name, _, values = text.partition("=")
         name = name.removeprefix("--").replace("-", "_")
         if not values:
-            raise UsageError(f"--grid takes a name, a file, or a setting and values, as in weight-decay=1e-4,1e-3; got {text!r}")
+            raise UsageError(
+                f"--grid takes a name, a file, or a setting and values, as in weight-decay=1e-4,1e-3; got {text!r}"
+            )
         if any(name in grid for grid in grids.values()):
             raise UsageError(f"--grid {name.replace('_', '-')} is given twice: list all values in one")
         having = {method: config for method, config in configs.items() if name in sweepable(config)}
@@ -105,7 +111,7 @@ def _read_file(path: Path) -> dict[str, dict[str, Any]]:
         text = path.read_text()
     except OSError as error:
         raise UsageError(
-            f"--grid {path} is not {' or '.join(NAMES)}, not setting=a,b, and cannot be read as a file ({error.strerror})"
+            f"--grid {path} is neither paper, laptop nor setting=a,b, and cannot be read as a file ({error.strerror})"
         ) from error
     try:
         content = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)

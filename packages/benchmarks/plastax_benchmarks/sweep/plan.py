@@ -94,9 +94,7 @@ def jobs_of(config: RunConfig, members: Sequence[Member], size: int, speed: Spee
     return [replace(job, seconds=speed.seconds(job.size), bytes=speed.at(job.size).bytes) for job in jobs]
 
 
-def blocks_of(
-    config: RunConfig, members: Sequence[Member]
-) -> Iterator[tuple[list[dict[str, Any]], int, int]]:
+def blocks_of(config: RunConfig, members: Sequence[Member]) -> Iterator[tuple[list[dict[str, Any]], int, int]]:
     """Combinations that can share a program, with the first and the number of their seeds, which are consecutive."""
     for _, places in groups_of(config, members):
         seeds: dict[str, list[int]] = {}

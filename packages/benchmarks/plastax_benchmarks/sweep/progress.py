@@ -48,7 +48,9 @@ class SweepProgress:
         for name in {*self._running, *running, *failed, *(jobs.keys() - self.states.keys())} & jobs.keys():
             self.states[name] = state_of(self.folder, jobs[name])
         self.states = {name: self.states[name] for name in jobs}  # Halved jobs are gone.
-        self._running, self._failed = set(running), dict(failed)
+        # Jobs that Ray has no room for yet have no folder.
+        self._running = {name for name in running if (self.folder.path / name / "config.json").exists()}
+        self._failed = dict(failed)
         if {name for name, state in self.states.items() if state.over} != before:
             self._best = best_so_far(self.folder, self.states)
         if self._live is not None:
@@ -84,7 +86,7 @@ class SweepProgress:
         return table
 
     def _print(self) -> None:
-        done, running, failed, runs = self._counts(self.folder.jobs)
+        done, _, failed, runs = self._counts(self.folder.jobs)
         now = ", ".join(
             f"{name} task {state.done + 1}/{state.tasks}"
             for name, state in self.states.items()

@@ -12,9 +12,9 @@ from ..config import RunConfig
 from ..runs import RunStopped
 from ..training.members import Member
 from ..training.progress import elapsed
+from .engine import Engine
 from .folder import Job, Outcome, SweepFolder, missing_members
 from .grids import Grid
-from .local import Engine
 from .plan import Measured, Speed, blocks_of, choose_size, jobs_of
 from .progress import SweepProgress
 from .state import JobState, state_of
@@ -183,4 +183,3 @@ class _Runner:
 
 def _place(path: Path | None) -> str | None:
     return None if path is None else str(path.absolute())
-

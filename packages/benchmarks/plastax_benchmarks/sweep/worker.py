@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from rich.console import Console
 
@@ -59,19 +59,20 @@ def run_job(path: Path, name: str, data_dir: Path | None = None) -> Outcome | No
     """
     folder = read_sweep_folder(path)
     job = next(job for job in folder.jobs if job.name == name)
-    try:
-        _run(folder, job, data_dir)
-    except KeyboardInterrupt:
-        raise
-    except Exception as error:
-        outcome = _in_words(error)
-        if outcome.kind != "stopped":
-            _record(folder, job, outcome)
-        return outcome
+    logs = path / "logs"
+    logs.mkdir(exist_ok=True)
+    with (logs / f"{name}.txt").open("a") as log:
+        try:
+            _run(folder, job, data_dir, Console(file=log, width=120))
+        except Exception as error:
+            outcome = _in_words(error, log)
+            if outcome.kind != "stopped":
+                _record(folder, job, outcome)
+            return outcome
     return None
 
 
-def _run(folder: SweepFolder, job: Job, data_dir: Path | None) -> None:
+def _run(folder: SweepFolder, job: Job, data_dir: Path | None, console: Console) -> None:
     config = folder.config(job, data_dir)
     sweep = job.combinations if any(job.combinations) else ()
     if isinstance(config.problem, SlipperyAntSettings):
@@ -81,7 +82,7 @@ def _run(folder: SweepFolder, job: Job, data_dir: Path | None) -> None:
     waited = time.monotonic()
     while True:
         try:
-            run(config, sweep=sweep, console=Console(file=sys.stderr, width=120))
+            run(config, sweep=sweep, console=console)
             return
         except RunBusy:
             # A worker whose sweep was killed saves its last checkpoint before it ends.
@@ -90,12 +91,12 @@ def _run(folder: SweepFolder, job: Job, data_dir: Path | None) -> None:
             time.sleep(0.5)
 
 
-def _in_words(error: Exception) -> Outcome:
+def _in_words(error: Exception, log: TextIO = sys.stderr) -> Outcome:
     if isinstance(error, Diverged):
         return Outcome("diverged", str(error))
     if isinstance(error, UsageError | RunError):
         return Outcome("stopped", str(error))
-    traceback.print_exc()
+    traceback.print_exception(error, file=log)
     first = (str(error).strip() or type(error).__name__).splitlines()[0]
     if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in first or "out of memory" in first.lower():
         return Outcome("memory", f"out of memory ({first[:200]})")

@@ -21,11 +21,20 @@ from ..config import RunConfig
 from ..config.measurement import TaskMeasurement
 from ..problems.catalog import SupervisedProblem
 from ..problems.load import load_problem
-from ..runs import Diverged, ReportPlace, RunFolder, hold_interrupts, open_run, read_stream, swept_name
+from ..runs import (
+    Diverged,
+    ReportPlace,
+    RunFolder,
+    hold_interrupts,
+    open_run,
+    read_stream,
+    swept_name,
+    terminate_like_interrupt,
+)
 from .curvature import diagnose, epsilon_rank_at
 from .evaluate import Evaluation
 from .groups import Group, make_groups, packed, put_back, train_group, unpacked
-from .host import Pace, keep_compiled_programs, terminate_like_interrupt
+from .host import Pace, keep_compiled_programs
 from .members import Member, Sweep, combinations_of, members_of, words_of
 from .metrics import Row, add_yardstick, failed_in, not_finite, rows_of, score, without_numbers
 from .progress import progress_bar

@@ -1,0 +1,234 @@
+"""Sweeps while they run: what is resumed, what has failed, and what is added later."""
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from dataclasses import asdict
+
+import pytest
+from rich.console import Console
+from toy import toy_config
+
+from plastax_benchmarks.cli import main
+from plastax_benchmarks.runs import RunStopped, read_stream
+from plastax_benchmarks.sweep.folder import Outcome, open_sweep, read_outcome, read_sweep_folder
+from plastax_benchmarks.sweep.local import LocalEngine
+from plastax_benchmarks.sweep.start import make_plan, run_jobs
+from plastax_benchmarks.sweep.words import end_words, plan_words
+from plastax_benchmarks.sweep.worker import serve
+
+
+QUIET = Console(quiet=True)
+
+
+class HereEngine:
+    """Serves requests in this process, unless `answer` has a reply of its own."""
+
+    at_once = 1
+
+    def __init__(self, answer=lambda name, request: None):
+        self.queue, self.served, self.answer = deque(), [], answer
+
+    def submit(self, name, request):
+        self.queue.append((name, json.loads(json.dumps(request))))
+
+    def wait(self, seconds):
+        if not self.queue:
+            return []
+        name, request = self.queue.popleft()
+        self.served.append(name)
+        return [(name, self.answer(name, request) or json.loads(json.dumps(serve(request))))]
+
+    def running(self):
+        return {name for name, _ in self.queue}
+
+    def stop(self):
+        self.queue.clear()
+
+
+def configs(*methods, **others):
+    return {method: toy_config("slowly-changing-regression", method, seed=100, seeds=1, **others) for method in methods}
+
+
+def sweep(path, known, grids, engine, size=2, console=QUIET):
+    """Plans and runs a sweep. Returns its folder and the result."""
+    with open_sweep(path, known) as folder:
+        folder.add(make_plan(folder, known, grids, engine, console, size).jobs)
+        folder.write()
+        return folder, run_jobs(folder, engine, console)
+
+
+def test_only_what_is_missing_runs(tmp_path):
+    known, grids = configs("bp", "l2", num_tasks=2), {"bp": {}, "l2": {"weight_decay": (0.0, 0.1, 0.2)}}
+    text = io.StringIO()
+    engine = HereEngine()
+    folder, result = sweep(tmp_path, known, grids, engine, console=Console(file=text, width=100))
+    assert engine.served == ["bp-1", "l2-1", "l2-2"]
+    assert all(state.finished for state in result.states.values())
+    assert "4 of 4 runs done" in text.getvalue()
+    rows = read_stream(tmp_path / "l2-2" / "metrics.jsonl")
+    assert [(row["task"], row["seed"], row["weight_decay"]) for row in rows[:2]] == [(0, 100, 0.1), (0, 100, 0.2)]
+    # Nothing, then one more value and one more seed.
+    engine = HereEngine()
+    folder, _ = sweep(tmp_path, known, grids, engine)
+    assert engine.served == []
+    assert plan_words(folder, [], 1) == "4 runs are done, 0 are resumed or tried again."
+    known = configs("bp", "l2", num_tasks=2)
+    known["bp"] = known["bp"].replace(seeds=2)
+    grids["l2"] = {"weight_decay": (0.2, 0.3)}
+    sweep(tmp_path, known, grids, engine)
+    assert engine.served == ["bp-2", "l2-3"]
+    assert {row["seed"] for row in read_stream(tmp_path / "bp-2" / "metrics.jsonl")} == {101}
+    assert {row["weight_decay"] for row in read_stream(tmp_path / "l2-3" / "metrics.jsonl")} == {0.3}
+
+
+def test_failures_are_recorded_and_do_not_stop_the_others(tmp_path):
+    known, grids = configs("bp", "l2", num_tasks=2), {"bp": {"learning_rate": (1e20, 1e30)}, "l2": {}}
+    folder, result = sweep(tmp_path, known, grids, HereEngine())
+    outcome = read_outcome(tmp_path / "bp-1")
+    assert outcome is not None
+    assert outcome.kind == "diverged"
+    assert "training has diverged" in outcome.failed
+    assert result.states["l2-1"].finished
+    assert next(end_words(folder, result)).startswith("bp-1 failed: ")
+    # The same settings would diverge again.
+    engine = HereEngine()
+    sweep(tmp_path, known, grids, engine)
+    assert engine.served == []
+
+
+def test_a_job_that_does_not_fit_into_memory_is_halved(tmp_path):
+    def too_large(name, request):
+        job = next(job for job in read_sweep_folder(tmp_path).jobs if job.name == name)
+        return {"outcome": asdict(Outcome("memory", "out of memory"))} if job.size > 1 else None
+
+    known, grids = configs("l2", num_tasks=1), {"l2": {"weight_decay": (0.0, 0.1, 0.2)}}
+    engine = HereEngine(too_large)
+    folder, result = sweep(tmp_path, known, grids, engine, size=3)
+    assert sorted(job.size for job in folder.jobs) == [1, 1, 1]
+    assert all(state.finished for state in result.states.values())
+    assert len(engine.served) == 5
+    never = HereEngine(lambda name, request: {"outcome": asdict(Outcome("memory", "out of memory"))})
+    _, result = sweep(tmp_path / "never", known, {"l2": {}}, never)
+    assert result.failed == {"l2-1": Outcome("memory", "out of memory")}
+    # It is tried again by the next command.
+    _, result = sweep(tmp_path / "never", known, {"l2": {}}, HereEngine())
+    assert result.states["l2-1"].finished
+
+
+def test_a_job_whose_worker_dies_is_resumed_until_it_dies_without_progress(tmp_path):
+    deaths = []
+
+    def dies(name, request):
+        deaths.append(name)
+        return {"killed": "the worker was killed (SIGKILL)"} if len(deaths) <= 1 else None
+
+    known = configs("l2", num_tasks=1)
+    _, result = sweep(tmp_path / "once", known, {"l2": {}}, HereEngine(dies))
+    assert result.states["l2-1"].finished
+    assert deaths == ["l2-1", "l2-1"]
+    always = HereEngine(lambda name, request: {"killed": "the worker was killed (SIGKILL)"})
+    _, result = sweep(tmp_path / "always", known, {"l2": {}}, always)
+    assert always.served == ["l2-1", "l2-1"]
+    assert "twice without finishing a task" in result.failed["l2-1"].failed
+
+
+def test_a_full_disk_stops_the_sweep(tmp_path):
+    full = HereEngine(lambda name, request: {"outcome": asdict(Outcome("stopped", "the disk is full"))})
+    with pytest.raises(RunStopped, match="bp-1: the disk is full"):
+        sweep(tmp_path, configs("bp", "l2", num_tasks=1), {"bp": {}, "l2": {}}, full)
+    assert full.served == ["bp-1"]
+
+
+def test_an_error_in_a_job_keeps_its_traceback_in_the_log(tmp_path, monkeypatch):
+    from plastax_benchmarks.training import loop
+
+    monkeypatch.setattr(loop, "run", lambda *_, **__: 1 / 0)
+    _, result = sweep(tmp_path, configs("bp", num_tasks=1), {"bp": {}}, HereEngine())
+    assert result.failed == {"bp-1": Outcome("error", "ZeroDivisionError: division by zero")}
+    assert "Traceback" in (tmp_path / "logs" / "bp-1.txt").read_text()
+    assert read_outcome(tmp_path / "bp-1") == result.failed["bp-1"]
+
+
+def test_a_calibration_measures_time_and_memory(tmp_path):
+    known = configs("l2", num_tasks=2)
+    with open_sweep(tmp_path, known) as folder:
+        plan = make_plan(folder, known, {"l2": {"weight_decay": (0.0, 0.1, 0.2)}}, HereEngine(), QUIET)
+    (speed,) = plan.speeds.values()
+    assert [measured.members for measured in speed.measured] == [1, 3]
+    assert all(measured.task_seconds > 0 and measured.bytes > 2**20 for measured in speed.measured)
+    assert sum(job.size for job in plan.jobs) == 3
+    for job in plan.jobs:
+        assert job.seconds == pytest.approx(speed.seconds(job.size))
+
+
+COMMAND = [
+    *("sweep", "slowly-changing-regression", "--methods", "l2", "--grid", "weight-decay=0,0.1", "--num-tasks", "4"),
+    *("--train-size", "400", "--seeds", "1", "--group-size", "2", "--cpus", "1"),
+]
+
+
+def wait_for(condition, seconds=120):
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def holder_of(folder):
+    """The process that writes a run folder."""
+    text = (folder / "lock").read_text() if (folder / "lock").exists() else ""
+    return int(text.split()[1]) if text.startswith("pid") else None
+
+
+def alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_a_sweep_that_is_killed_resumes(tmp_path):
+    """The real command with real workers: its worker is killed, then the command itself; then it is repeated."""
+    main([*COMMAND, "--out", str(tmp_path / "whole")])
+    job = tmp_path / "killed" / "l2-1"
+
+    def lines():
+        return len(read_stream(job / "metrics.jsonl")) if (job / "metrics.jsonl").exists() else 0
+
+    command = [sys.executable, "-m", "plastax_benchmarks", *COMMAND, "--out", str(tmp_path / "killed")]
+    driver = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    try:
+        wait_for(lambda: lines() >= 2)
+        first = holder_of(job)
+        assert first is not None
+        os.kill(first, signal.SIGKILL)
+        wait_for(lambda: holder_of(job) not in (None, first) and lines() >= 4)
+        second = holder_of(job)
+        assert second is not None
+    finally:
+        driver.kill()
+        driver.wait()
+    # The worker notices that its sweep is gone, saves its state, and ends.
+    wait_for(lambda: not alive(second))
+    main([*COMMAND, "--out", str(tmp_path / "killed")])
+    assert (job / "metrics.jsonl").read_bytes() == (tmp_path / "whole" / "l2-1" / "metrics.jsonl").read_bytes()
+    # Nothing was computed twice beyond the task that was cut off.
+    log = (tmp_path / "killed" / "logs" / "l2-1.txt").read_text()
+    assert log.count("after 1 tasks") + log.count("after 2 tasks") + log.count("after 3 tasks") >= 1
+    assert "after 0 tasks" not in log
+
+
+def test_the_local_engine_stops_its_worker(tmp_path):
+    engine = LocalEngine(tmp_path / "logs", cpus=1)
+    engine.submit("x", {"what": "run", "folder": str(tmp_path), "name": "x", "data_dir": None})
+    assert engine.running() == {"x"}
+    engine.stop()
+    assert engine.running() == set()
+    assert engine.wait(0.1) == []
