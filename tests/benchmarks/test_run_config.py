@@ -18,7 +18,14 @@ CHANGED = configure(
 SWEEP = [{"weight_decay": 0.1, "er_weight": 1.0}, {"weight_decay": 0.2, "er_weight": 2.0}]
 
 
-OLD_ANT = {"problem": "slippery-ant", "num_tasks": 3, "method": "l2", "preset": "paper", "optimizer": "adam", "lr": 3e-3}
+OLD_ANT = {
+    "problem": "slippery-ant",
+    "num_tasks": 3,
+    "method": "l2",
+    "preset": "paper",
+    "optimizer": "adam",
+    "lr": 3e-3,
+}
 OLD_ANT |= {"hidden_size": 8, "replacement_rate": None, "compute_hessian_init": True, "update_log_freq": 2}
 
 
