@@ -178,6 +178,10 @@ def test_configurations_that_diverged_or_failed_cannot_win(tmp_path):
         0.4: ("failed", "seeds 0, 1 failed: out of memory"),
     }
     assert "weight_decay 0.2 cannot win: seed 1 diverged in task 2." in sentences(method)
+    # Configurations with the same reason share a sentence.
+    both, folder = {decay(0.5): [[]], decay(0.6): [[]]}, tmp_path / "both"
+    write(folder / "d", both, num_tasks=3, outcome={"failed": "out of memory", "kind": "memory"})
+    assert "weight_decay 0.5; weight_decay 0.6 cannot win: seed 0 failed: out of memory." in sentences(only(folder))
     # A repetition of what ran out of memory counts.
     write(tmp_path / "again", {decay(0.4): [[0.6] * 3, [0.6] * 3]})
     assert only(tmp_path).best.values == {"weight_decay": 0.4}

@@ -55,7 +55,11 @@ def sentences(result: MethodResult) -> list[str]:
         found.append(f"Best: {name_of(result.best)}.")
     found += map(_edge, result.edges)
     found += _certainty(result)
-    found += [f"{name_of(one)} cannot win: {one.trouble}." for one in result.candidates if one.mean is None]
+    troubles: dict[str, list[Candidate]] = {}
+    for one in result.candidates:
+        if one.mean is None:
+            troubles.setdefault(one.trouble, []).append(one)
+    found += [f"{_names(those)} cannot win: {trouble}." for trouble, those in troubles.items()]
     return found + [f"{note[0].upper()}{note[1:]}." for note in result.notes]
 
 
