@@ -23,6 +23,7 @@ COMMANDS = {
     "demo": Command("five methods on permuted digits, without a download: which ones keep learning?", "demo"),
     "run": Command("train a method on a problem, or resume a run that was stopped", "run"),
     "sweep": Command("train many configurations of several methods, on one machine or many", "sweep"),
+    "best": Command("the best configuration of each method in a sweep", "best"),
     "report": Command("tables and a figure from runs", "report"),
     "spectrum": Command("curvature of a run's networks at task switches", "spectrum"),
     "play": Command("watch the ant of a run, in a browser", "play"),

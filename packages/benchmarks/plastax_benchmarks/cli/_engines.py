@@ -23,10 +23,14 @@ class EngineOptions:
     """Threads of a job; with ray also the CPUs it reserves. All cores of a machine by default, 2 with ray."""
     gpus: float = 0.0
     """With ray: GPUs that a job reserves."""
+    group_size: int | None = None
+    """Members (configurations x seeds) of a job; by default, a short calibration determines it."""
 
 
 def make_engine(options: EngineOptions, folder: Path | None, logs: Path) -> "Engine":
     """The engine that the options describe. `folder` is the sweep's, or `None` if nothing is written there."""
+    if options.group_size is not None and options.group_size < 1:
+        raise UsageError(f"--group-size must be at least 1, got {options.group_size}")
     if options.cpus is not None and options.cpus < 1:
         raise UsageError(f"--cpus must be at least 1, got {options.cpus}")
     if options.gpus < 0:

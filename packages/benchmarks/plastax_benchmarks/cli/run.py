@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 from .._errors import UsageError, check_name, usage_errors
@@ -11,12 +12,14 @@ from ..config.optimizers import OPTIMIZERS
 from ..config.run import without_effect
 from ..methods import METHODS
 from ..problems.catalog import PROBLEMS, SlipperyAntSettings
-from ..training.members import read_sweep
+from ..training.members import Sweep, read_sweep
 from ._flags import given_settings, value_of
+from ._stored import check_arguments, stored_run
 
 
 USAGE = """\
 usage: plastax run PROBLEM [--method M] [--preset P] [--seeds N] [--out DIR] [other settings]
+       plastax run --config RUN [--seeds N] [--out DIR] [other settings]
 
 Train a method on a stream of tasks. Repeat the command to resume a run that was stopped.
 
@@ -24,6 +27,7 @@ Train a method on a stream of tasks. Repeat the command to resume a run that was
   plastax run permuted-mnist --method bp --num-tasks 12          any setting can be changed
   plastax run continual-imagenet --preset paper --method cbp     the paper's scale
   plastax run permuted-mnist --method l2 --sweep weight-decay=1e-4,1e-3   in parallel, in one program
+  plastax run --config runs/one --seed 10 --out runs/two         the exact settings of another run
   plastax run PROBLEM --method M --help                          all settings, with their default values
 """
 
@@ -35,7 +39,7 @@ def main(arguments: Sequence[str]) -> None:
         print("\n".join([USAGE, "problems:", *problems, "", f"methods: {', '.join(METHODS)}"]))
         print(f"presets: {', '.join(PRESETS)}")
         return
-    problem, *rest = arguments
+    problem, *rest = _with_problem(arguments)
     if problem.startswith("-"):
         raise UsageError(
             f"the problem comes first and without a flag, as in `plastax run permuted-mnist --method l2`; got {problem}"
@@ -57,17 +61,29 @@ def main(arguments: Sequence[str]) -> None:
     print(f"{folder}: metrics.jsonl, run.png; `plastax report {folder}` shows tables")
 
 
-def parse(problem: str, arguments: Sequence[str]) -> tuple[RunConfig, dict[str, tuple[Any, ...]]]:
+def _with_problem(arguments: Sequence[str]) -> Sequence[str]:
+    """The arguments with the problem first, which `--config` may give."""
+    stored = stored_run(arguments) if arguments[0].startswith("-") else None
+    return arguments if stored is None else [stored.config.problem.name, *arguments]
+
+
+def parse(problem: str, arguments: Sequence[str]) -> tuple[RunConfig, Sweep]:
     """The configuration and the sweep from the command line. Names are read first: all defaults depend on them."""
     import tyro
 
     with usage_errors():
-        preset = value_of("--preset", arguments, "laptop")
-        method = value_of("--method", arguments, "l2_er")
-        others = {
-            part: name for part in ("network", "optimizer") if (name := value_of(f"--{part}", arguments, "")) != ""
-        }
-        default = configure(problem, preset, method, **others, **_rates(arguments))
+        stored = stored_run(arguments)
+        if stored is not None:
+            check_arguments(stored, problem, arguments)
+            default, source = stored.config, str(stored.path)
+        else:
+            preset = value_of("--preset", arguments, "laptop")
+            method = value_of("--method", arguments, "l2_er")
+            others = {
+                part: name for part in ("network", "optimizer") if (name := value_of(f"--{part}", arguments, "")) != ""
+            }
+            default = configure(problem, preset, method, **others, **_rates(arguments))
+            source = f"preset {preset} for method {method}"
         unused = without_effect(default)
         for flag, name in given_settings(arguments):
             if name in unused:
@@ -78,10 +94,11 @@ def parse(problem: str, arguments: Sequence[str]) -> tuple[RunConfig, dict[str, 
             prog=f"plastax run {problem}",
             args=list(arguments),
             description=f"{kind.words[0].upper()}{kind.words[1:]}; {default.method.words}."
-            f" Defaults are those of preset {preset} for method {method}.",
+            f" Defaults are those of {source}.",
             config=(tyro.conf.OmitArgPrefixes,),
         )
-        return given.run, _read_sweep(given.run, given.sweep)
+        sweep = _read_sweep(given.run, given.sweep)
+        return given.run, stored.sweep if stored is not None and not sweep else sweep
 
 
 def _rates(arguments: Sequence[str]) -> dict[str, float]:
@@ -114,6 +131,12 @@ def _arguments(default: RunConfig) -> type:
                 help="Values of a setting to train in parallel, as in learning-rate=0.01,0.03.",
             ),
         ] = ()
+        config: Annotated[
+            Path | None,
+            tyro.conf.arg(
+                metavar="RUN", help="A run folder or a config.json: start from its exact settings, seeds and sweep."
+            ),
+        ] = None
 
     return Arguments
 

@@ -2,7 +2,7 @@
 
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -56,8 +56,6 @@ class Arguments(EngineOptions):
     """The first tuning seed. Final runs use other seeds, so it is far from 0 by default."""
     out: Path | None = None
     """Folder of the sweep; runs/sweep-PROBLEM-PRESET by default."""
-    group_size: int | None = None
-    """Members (configurations x seeds) of a job; by default, a short calibration determines it."""
     dry_run: bool = False
     """Print the plan and stop."""
 
@@ -82,11 +80,28 @@ def main(arguments: Sequence[str]) -> None:
         configs = _configs(problem, methods, given, settings)
         grids = read_grids(configs, given.grid)
     out = given.out or Path("runs") / f"sweep-{problem}-{given.preset}"
-    start(configs, grids, out, given)
+    start(configs, grids, out, given, dry_run=given.dry_run)
+    if not given.dry_run:
+        print(f"`plastax best {out}` shows the best configuration of each method")
 
 
-def start(configs: dict[str, RunConfig], grids: dict[str, Any], out: Path, given: Arguments) -> None:
-    """Plans a sweep, prints the plan, and runs it."""
+def start(
+    configs: Mapping[str, RunConfig],
+    grids: Mapping[str, Any],
+    out: Path,
+    options: EngineOptions,
+    *,
+    dry_run: bool = False,
+) -> None:
+    """Plans a sweep, prints the plan, and runs it.
+
+    **Arguments:**
+
+    - `configs`, `grids`: the configuration of each method, and the values to try.
+    - `out`: the folder of the sweep.
+    - `options`: where and how jobs run.
+    - `dry_run`: whether to stop after the plan.
+    """
     from rich.console import Console
 
     from ..runs import terminate_like_interrupt
@@ -94,15 +109,15 @@ def start(configs: dict[str, RunConfig], grids: dict[str, Any], out: Path, given
     from ..sweep.start import make_plan, run_jobs
 
     console = Console()
-    opened = peek_sweep if given.dry_run else open_sweep
+    opened = peek_sweep if dry_run else open_sweep
     data_dir = next(iter(configs.values())).data_dir
     with opened(out, configs) as folder, terminate_like_interrupt(), tempfile.TemporaryDirectory() as scratch:
-        engine = make_engine(given, None, Path(scratch)) if given.dry_run else make_engine(given, out, out / "logs")
+        engine = make_engine(options, None, Path(scratch)) if dry_run else make_engine(options, out, out / "logs")
         try:
-            plan = make_plan(folder, configs, grids, engine, console, given.group_size)
+            plan = make_plan(folder, configs, grids, engine, console, options.group_size)
             jobs = folder.add(plan.jobs)
             _print_plan(console, folder, plan, jobs, engine.at_once)
-            if given.dry_run:
+            if dry_run:
                 return
             folder.write()
             result = run_jobs(folder, engine, console, data_dir)

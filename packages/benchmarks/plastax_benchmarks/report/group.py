@@ -216,7 +216,7 @@ def _line(method: str, label: str, variant: int, runs: tuple[Run, ...], notes: l
         wanted = len(wanted) if isinstance(wanted, list) else wanted
         if isinstance(wanted, int) and wanted > len(run.metrics) + len(run.failed):
             notes.append(f"{label}: {len(run.metrics)} of {wanted} seeds in {run.path.name}")
-    plans = [plan for run in runs if (plan := _planned(run.config, unit)) is not None]
+    plans = [plan for run in runs if (plan := planned_length(run.config, unit)) is not None]
     line = Line(
         method=method,
         label=label,
@@ -236,7 +236,7 @@ def _line(method: str, label: str, variant: int, runs: tuple[Run, ...], notes: l
     return line
 
 
-def _planned(config: Mapping[str, Any], unit: str) -> int | None:
+def planned_length(config: Mapping[str, Any], unit: str) -> int | None:
     """The planned number of tasks or steps of a run. Steps are rounded up to whole windows, as in training."""
     plan = config.get("num_tasks" if unit == "task" else "total_steps")
     if not isinstance(plan, int) or unit == "task":

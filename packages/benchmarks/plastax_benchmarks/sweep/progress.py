@@ -23,7 +23,7 @@ class SweepProgress:
         self.states: dict[str, JobState] = {job.name: state_of(folder, job) for job in folder.jobs}
         self._failed: dict[str, Outcome] = {}
         self._running: set[str] = set()
-        self._best = best_so_far(folder, self.states)
+        self._best = best_so_far(folder)
         self._begin = time.monotonic()
         self._done_before = self._work_done()
         self._live = Live(self._table(), console=console, auto_refresh=False) if moves(console) else None
@@ -52,7 +52,7 @@ class SweepProgress:
         self._running = {name for name in running if (self.folder.path / name / "config.json").exists()}
         self._failed = dict(failed)
         if {name for name, state in self.states.items() if state.over} != before:
-            self._best = best_so_far(self.folder, self.states)
+            self._best = best_so_far(self.folder)
         if self._live is not None:
             self._live.update(self._table(), refresh=True)
         elif time.monotonic() >= self._due:

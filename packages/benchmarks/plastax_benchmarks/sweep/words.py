@@ -69,8 +69,6 @@ def end_words(folder: SweepFolder, result: Result) -> Iterator[str]:
             yield f"{job.name} failed: {outcome.failed}{where}"
         elif state.diverged:
             yield f"{job.name}: {state.diverged} of {job.size} runs diverged"
-    if any(state.finished for state in result.states.values()):
-        yield f"`plastax best {folder.path}` shows the best configuration of each method"
 
 
 def in_time(seconds: float) -> str:

@@ -1,0 +1,112 @@
+"""`plastax best`: the best configuration of each method in a sweep."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from .._errors import UsageError
+from ._call import call
+from ._engines import EngineOptions
+
+
+if TYPE_CHECKING:
+    from ..config import RunConfig
+
+
+def main(arguments: list[str]) -> None:
+    """Calls `best` with the values of its flags."""
+    call(best, "best", arguments)
+
+
+def best(
+    sweep: Path,
+    /,
+    metric: str | None = None,
+    over: Literal["all-tasks", "last-tasks"] = "all-tasks",
+    markdown: bool = False,
+    final_seeds: int | None = None,
+    data_dir: Path | None = None,
+    jobs: EngineOptions = EngineOptions(),  # noqa: B008
+) -> None:
+    """Choose the best configuration of each method in a sweep, and show how sure the choice is.
+
+    Prints the command that runs it on seeds that the sweep has not used.
+
+    Args:
+        sweep: folder with run folders, finished or still running.
+        metric: online_accuracy, test_accuracy, train_accuracy, loss, test_loss, return or reward; by default, the
+            usual one of the problem.
+        over: average over all tasks, or over the last quarter of them.
+        markdown: print Markdown, with a table like those of the paper.
+        final_seeds: run the best configuration of each method on this number of fresh seeds, in SWEEP-final.
+        data_dir: folder with data sets, for these runs.
+        jobs: where these runs take place.
+
+    """
+    from rich.console import Console
+
+    from ..report.best import best_of
+    from ..report.best_table import command, legend, paper_table, sentences, table
+    from ..report.table import as_markdown, as_rich
+
+    found = best_of(sweep, metric=metric, over=over)
+    folder = _final_folder(sweep)
+    choices = [
+        config.replace(data_dir=data_dir) for config in found.final_configs(5 if final_seeds is None else final_seeds)
+    ]
+    notes = [f"Note: {note}." for note in found.notes]
+    console = Console()
+    if markdown:
+        for problem in dict.fromkeys(result.problem for result in found.methods):
+            results = [result for result in found.methods if result.problem == problem]
+            print(as_markdown(paper_table(results)))
+            for result in results:
+                print(f"- `{result.method}`: {' '.join(sentences(result))}")
+            print()
+        print("\n\n".join([legend(found), *notes]))
+    else:
+        for result in found.methods:
+            console.print(as_rich(table(result)))
+            console.print(*sentences(result), sep="\n", markup=False, highlight=False)
+            console.print()
+        console.print(legend(found), *notes, sep="\n", markup=False, highlight=False)
+        if choices and final_seeds is None:
+            console.print("The best of several is partly luck. To evaluate on fresh seeds:", highlight=False)
+            for config in choices:
+                # The terminal wraps commands, so that they can be copied.
+                line = command(config, folder / _name(config, choices))
+                console.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
+    if final_seeds is not None:
+        _run_final(choices, folder, jobs)
+
+
+def _final_folder(sweep: Path) -> Path:
+    """The folder for evaluations, beside that of the sweep."""
+    sweep = sweep if sweep.name not in ("", "..") else sweep.resolve()
+    return sweep.with_name(f"{sweep.name}-final")
+
+
+def _name(config: "RunConfig", choices: "list[RunConfig]") -> str:
+    """The name of a run folder: the method, if there is one configuration of it."""
+    alone = sum(other.method.name == config.method.name for other in choices) == 1
+    return config.method.name if alone else f"{config.problem.name}-{config.preset}-{config.method.name}"
+
+
+def _run_final(choices: "list[RunConfig]", folder: Path, options: EngineOptions) -> None:
+    """Runs configurations as a sweep of their own. The same command resumes it.
+
+    **Arguments:**
+
+    - `choices`: the best configuration of each method, with fresh seeds, and without a folder.
+    - `folder`: of that sweep.
+    - `options`: where and how its jobs run.
+    """
+    from .sweep import start
+
+    if not choices:
+        raise UsageError("no configuration can be run: none has finished all tasks with all seeds")
+    problems = dict.fromkeys((config.problem.name, config.preset) for config in choices)
+    for problem, preset in problems:
+        own = {one.method.name: one for one in choices if (one.problem.name, one.preset) == (problem, preset)}
+        out = folder if len(problems) == 1 else folder / f"{problem}-{preset}"
+        start(own, dict.fromkeys(own, {}), out, options)
+    print(f"`plastax report {folder}` shows tables")
