@@ -1,18 +1,20 @@
 """`plastax best`: what it prints, the commands that it shows, and the runs that it starts."""
 
+import json
 import shlex
 import sys
+from dataclasses import asdict
 
 import pytest
 from test_best import decay, write
 
 from plastax_benchmarks import cli
-from plastax_benchmarks.cli import run as run_command
+from plastax_benchmarks.cli import run as run_command, sweep as sweep_command
 from plastax_benchmarks.config import configure
 from plastax_benchmarks.config.command import arguments_of
 from plastax_benchmarks.report.best import best_of
 from plastax_benchmarks.runs import read_stream
-from plastax_benchmarks.training import loop
+from plastax_benchmarks.sweep.folder import Job
 
 
 @pytest.mark.parametrize(
@@ -123,25 +125,29 @@ def test_markdown(sweep, capsys):
 
 def test_final_seeds_are_run_and_never_tuning_seeds(sweep, monkeypatch):
     started = []
-    monkeypatch.setattr(loop, "run", started.append)
-    best("sweep", "--final-seeds", "3")
+    monkeypatch.setattr(sweep_command, "start", lambda *given: started.append(given))
+    best("sweep", "--final-seeds", "3", "--cpus", "1")
+    ((configs, grids, out, options),) = started
     tuning = best_of(sweep).tuning_seeds
     assert tuning == {0, 1, 2, 3}
-    for config in started:
-        assert not set(range(config.seed, config.seed + config.seeds)) & tuning
-    assert [(str(config.out), config.seed, config.seeds) for config in started] == [
-        ("sweep-final/bp", 4, 3),
-        ("sweep-final/l2", 4, 3),
-    ]
-    assert started[1].method.weight_decay == 0.2
+    for config in configs.values():
+        assert (config.seed, config.seeds) == (4, 3)
+    assert grids == {"bp": {}, "l2": {}}
+    assert (str(out), options.cpus) == ("sweep-final", 1)
+    assert configs["l2"].method.weight_decay == 0.2
+    # Seeds of jobs that have not started are tuning seeds, too.
+    jobs = [asdict(Job("l2-1", "l2", ({},), seed=5, seeds=3))]
+    (sweep / "sweep.json").write_text(json.dumps({"methods": {}, "jobs": jobs}))
+    best("sweep", "--final-seeds", "3")
+    assert started[1][0]["l2"].seed == 8
 
 
 def test_a_final_run(tmp_path, capsys):
     results = {decay(0.1): [[3.0, 2.0]], decay(0.2): [[3.0, 1.0]]}
     small = {"train_size": 50, "test_size": 20}
     write(tmp_path / "sweep" / "l2", results, problem="slowly-changing-regression", metric="loss", **small)
-    best(tmp_path / "sweep", "--final-seeds", "1")
-    rows = read_stream(tmp_path / "sweep-final" / "l2" / "metrics.jsonl")
+    best(tmp_path / "sweep", "--final-seeds", "1", "--group-size", "1")
+    rows = read_stream(tmp_path / "sweep-final" / "l2-1" / "metrics.jsonl")
     assert [(row["task"], row["seed"]) for row in rows] == [(0, 1), (1, 1)]
     best(tmp_path)  # Its seeds are not tuning seeds.
     assert "--seeds 5 --seed 1 --out" in capsys.readouterr().out

@@ -47,12 +47,13 @@ def best(
     from ..report.best import best_of
     from ..report.best_table import command, legend, paper_table, sentences, table
     from ..report.table import as_markdown, as_rich
+    from ..sweep.folder import is_sweep, planned_seeds
 
     found = best_of(sweep, metric=metric, over=over)
     folder = _final_folder(sweep)
-    choices = [
-        config.replace(data_dir=data_dir) for config in found.final_configs(5 if final_seeds is None else final_seeds)
-    ]
+    planned = planned_seeds(sweep) if is_sweep(sweep) else ()
+    final = found.final_configs(5 if final_seeds is None else final_seeds, planned)
+    choices = [config.replace(data_dir=data_dir) for config in final]
     notes = [f"Note: {note}." for note in found.notes]
     console = Console()
     if markdown:
@@ -108,5 +109,5 @@ def _run_final(choices: "list[RunConfig]", folder: Path, options: EngineOptions)
     for problem, preset in problems:
         own = {one.method.name: one for one in choices if (one.problem.name, one.preset) == (problem, preset)}
         out = folder if len(problems) == 1 else folder / f"{problem}-{preset}"
-        start(own, dict.fromkeys(own, {}), out, options)
+        start(own, {method: {} for method in own}, out, options)
     print(f"`plastax report {folder}` shows tables")

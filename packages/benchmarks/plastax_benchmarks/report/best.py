@@ -67,9 +67,12 @@ class SweepResult:
     tuning_seeds: frozenset[int]
     notes: tuple[str, ...]
 
-    def final_configs(self, count: int) -> list[RunConfig]:
-        """The best configuration of each method, for `count` seeds that no run of the sweep has used."""
-        seeds = fresh_seeds(self.tuning_seeds, count)
+    def final_configs(self, count: int, planned: Collection[int] = ()) -> list[RunConfig]:
+        """The best configuration of each method, for `count` seeds that no run of the sweep has used.
+
+        `planned` are seeds that it will use.
+        """
+        seeds = fresh_seeds(self.tuning_seeds | set(planned), count)
         best = [method.best.config for method in self.methods if method.best is not None]
         return [config.replace(seeds=count, seed=seeds.start, out=None) for config in best if config is not None]
 

@@ -9,6 +9,7 @@ import importlib.metadata
 import importlib.util
 import os
 import platform
+import socket
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
@@ -137,10 +138,13 @@ def _connect(ray: Any, address: str) -> None:
     if address == "local":
         ray.init(address="local", **quiet)
         return
+    host, _, port = address.removeprefix("ray://").rpartition(":")
     try:
+        if port.isdecimal():  # Ray itself would try for minutes.
+            socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
         del quiet["include_dashboard"]  # Only for a cluster that is started here.
         ray.init(address=address, **quiet)
-    except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+    except (OSError, RuntimeError, ValueError) as error:
         raise UsageError(
             f"no Ray cluster at --address {address} ({_first_line(error)}): start one with `ray start --head`, name "
             "its HOST:PORT, or use --address local"
@@ -189,8 +193,6 @@ def _difference(mine: Mapping[str, str], theirs: Mapping[str, str]) -> str | Non
 
 def _serve(request: dict[str, Any], mine: dict[str, str]) -> dict[str, Any]:
     """On a worker: the reply to a request. A machine that joined later is checked here."""
-    import socket
-
     from .worker import serve
 
     wrong = _difference(mine, fingerprint())

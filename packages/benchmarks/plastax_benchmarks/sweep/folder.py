@@ -149,6 +149,11 @@ def read_sweep_folder(path: Path) -> SweepFolder:
         raise RunError(f"{file} cannot be read ({error}): restore it from a backup, or use another --out") from error
 
 
+def planned_seeds(path: Path) -> set[int]:
+    """The seeds of all jobs of a sweep, also of those that have not started."""
+    return {seed for job in read_sweep_folder(path).jobs for seed in range(job.seed, job.seed + job.seeds)}
+
+
 @contextlib.contextmanager
 def open_sweep(path: Path, configs: Mapping[str, RunConfig]) -> Iterator[SweepFolder]:
     """Opens and locks the folder of a sweep, a new one or one to continue.

@@ -42,15 +42,17 @@ class SweepProgress:
             self._print()
 
     def update(self, running: Collection[str], failed: Mapping[str, Outcome]) -> None:
-        """Reads the folders of jobs that were running, and shows the new state."""
-        jobs = {job.name: job for job in self.folder.jobs}
+        """Reads the folders of jobs that are not over, and shows the new state."""
         before = {name for name, state in self.states.items() if state.over}
-        for name in {*self._running, *running, *failed, *(jobs.keys() - self.states.keys())} & jobs.keys():
-            self.states[name] = state_of(self.folder, jobs[name])
-        self.states = {name: self.states[name] for name in jobs}  # Halved jobs are gone.
-        # Jobs that Ray has no room for yet have no folder.
-        self._running = {name for name in running if (self.folder.path / name / "config.json").exists()}
-        self._failed = dict(failed)
+        # Jobs that an engine has no room for yet have no folder.
+        started = {job.name for job in self.folder.jobs if (self.folder.path / job.name / "config.json").exists()}
+        self._running, self._failed = started & set(running), dict(failed)
+        self.states = {
+            job.name: self.states[job.name]
+            if job.name in self.states and (job.name in before or job.name not in started)
+            else state_of(self.folder, job)
+            for job in self.folder.jobs
+        }
         if {name for name, state in self.states.items() if state.over} != before:
             self._best = best_so_far(self.folder)
         if self._live is not None:
