@@ -47,11 +47,9 @@ def main(arguments: Sequence[str]) -> None:
     check_name("problem", problem, PROBLEMS)
     config, sweep = parse(problem, rest)
     if isinstance(config.problem, SlipperyAntSettings):
-        if sweep:
-            raise UsageError("--sweep is for supervised problems: start a run for each value, each with its own --out")
         from ..rl.training import run_slippery_ant
 
-        run_slippery_ant(config)
+        run_slippery_ant(config, sweep=sweep)
         return
     from ..report.figure import draw
     from ..training.loop import run
