@@ -15,9 +15,17 @@ from plastax_kernels import set_lapack_threads
 
 from .._errors import usage_errors
 from ..config import RunConfig
-from ..runs import Diverged, RunFolder, hold_interrupts, open_run, read_stream, swept_name
+from ..runs import (
+    Diverged,
+    RunFolder,
+    hold_interrupts,
+    open_run,
+    read_stream,
+    swept_name,
+    terminate_like_interrupt,
+)
 from ..training.groups import put_back
-from ..training.host import keep_compiled_programs, terminate_like_interrupt
+from ..training.host import keep_compiled_programs
 from ..training.loop import stored_form
 from ..training.members import Combination, Sweep, members_of, words_of
 from ..training.metrics import Row, failed_in, without_numbers

@@ -119,13 +119,13 @@ def _ant(config: RunConfig) -> tuple[int, Callable[[Sequence[Any]], Any]]:
 
     from ..rl.ant import Ant
     from ..rl.plan import plan_of
-    from ..rl.training import AntPrograms
+    from ..rl.programs import AntPrograms, shared_config
 
     plan = plan_of(config)
     environment = Ant(plan.problem.backend)
 
     def prepare(members: Sequence[Any]) -> tuple[Callable[[], float], Callable[[], None]]:
-        programs = AntPrograms(config, environment, list(members))
+        programs = AntPrograms(shared_config(config, members), environment, members)
         agents = jax.block_until_ready(programs.window(programs.init())[0])
 
         def one_task() -> float:
