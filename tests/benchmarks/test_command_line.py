@@ -29,6 +29,7 @@ def plastax(*arguments, monkeypatch):
         (["--version"], ["plastax "]),
         (["bench"], list(bench.BENCHES)),
         (["run", "--help"], [*PROBLEMS, *METHODS]),
+        (["sweep", "--help"], [*PROBLEMS, *METHODS]),
         (["methods"], [*METHODS, "Dohare", *(set(settings_of_methods()) - {"er_window"})]),
         (["methods", "--preset", "paper"], ["outside its own sweep"]),
         (["methods", "--problem", "slippery-ant"], [*METHODS, "spectral_strength 0.001", "dormant_threshold 0.1"]),
@@ -53,7 +54,18 @@ def test_lists_hold_all_names_whole(arguments, words, width, monkeypatch, capsys
     [
         (["fly"], "there is no command 'fly'"),
         (["reprot"], "there is no command 'reprot': did you mean report?"),
-        (["sweep"], "there is no command 'sweep': `plastax run PROBLEM --sweep"),
+        (["sweeps"], "there is no command 'sweeps': did you mean sweep?"),
+        (["sweep", "--methods", "l2"], "the problem comes first"),
+        (["sweep", "permuted-mnst"], "there is no problem 'permuted-mnst': did you mean permuted-mnist?"),
+        (["sweep", "permuted-mnist", "--methods", "l3"], "there is no method 'l3'"),
+        (["sweep", "permuted-mnist", "--methods", "l2,l2"], "--methods contains l2 twice"),
+        (["sweep", "permuted-mnist", "--method", "l2"], "a sweep has --methods instead of --method"),
+        (["sweep", "permuted-mnist", "--sweep", "width=1,2"], "a sweep has --grid instead of --sweep"),
+        (["sweep", "permuted-mnist", "--methods", "bp,l2", "--er-weight", "1"], "--er-weight has no effect on any of"),
+        (["sweep", "permuted-mnist", "--address", "local"], "--address has no effect on engine local"),
+        (["sweep", "permuted-mnist", "--cpus", "0"], "--cpus must be at least 1, got 0"),
+        (["sweep", "permuted-mnist", "--group-size", "0"], "--group-size must be at least 1, got 0"),
+        (["sweep", "permuted-mnist", "--preset", "lap"], "there is no preset 'lap': did you mean laptop?"),
         (["bench", "nothing"], "there is no benchmark 'nothing'"),
         (["bench", "method"], "did you mean methods?"),
         (["run", "chess"], "there is no problem 'chess': choose one of permuted-mnist, "),
@@ -249,6 +261,7 @@ def test_light_commands_load_neither_jax_nor_matplotlib():
             except SystemExit as stopped:
                 assert stopped.code == 0
         cli.main(["methods", "--problem", "slippery-ant"])
+        cli.main(["sweep", "permuted-mnist", "--methods", "bp,l2", "--group-size", "1", "--dry-run"])
         assert not {"jax", "matplotlib", "brax", "orbax"} & set(sys.modules), "heavy"
     """
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

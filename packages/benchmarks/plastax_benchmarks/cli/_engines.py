@@ -27,18 +27,22 @@ class EngineOptions:
     """Members (configurations x seeds) of a job; by default, a short calibration determines it."""
 
 
-def make_engine(options: EngineOptions, folder: Path | None, logs: Path) -> "Engine":
-    """The engine that the options describe. `folder` is the sweep's, or `None` if nothing is written there."""
-    if options.group_size is not None and options.group_size < 1:
-        raise UsageError(f"--group-size must be at least 1, got {options.group_size}")
-    if options.cpus is not None and options.cpus < 1:
-        raise UsageError(f"--cpus must be at least 1, got {options.cpus}")
+def check_options(options: EngineOptions) -> None:
+    """Refuses options that are out of range, or that the engine does not have."""
+    for flag, count in (("--group-size", options.group_size), ("--cpus", options.cpus)):
+        if count is not None and count < 1:
+            raise UsageError(f"{flag} must be at least 1, got {count}")
     if options.gpus < 0:
         raise UsageError(f"--gpus must be at least 0, got {options.gpus:g}")
     if options.engine == "local":
         for flag, given in (("--address", options.address != "auto"), ("--gpus", options.gpus != 0)):
             if given:
                 raise UsageError(f"{flag} has no effect on engine local: it belongs to --engine ray")
+
+
+def make_engine(options: EngineOptions, folder: Path | None, logs: Path) -> "Engine":
+    """The engine that the options describe. `folder` is the sweep's, or `None` if nothing is written there."""
+    if options.engine == "local":
         from ..sweep.local import LocalEngine
 
         return LocalEngine(logs, options.cpus)

@@ -14,7 +14,7 @@ from ..config import PRESETS, RunConfig
 from ..config.run import without_effect
 from ..methods import METHODS, check_method
 from ..problems.catalog import PROBLEMS
-from ._engines import EngineOptions, make_engine
+from ._engines import EngineOptions, check_options, make_engine
 from ._flags import given_settings, without_flags
 from .run import parse
 
@@ -108,6 +108,7 @@ def start(
     from ..sweep.folder import open_sweep, peek_sweep
     from ..sweep.start import make_plan, run_jobs
 
+    check_options(options)
     console = Console()
     opened = peek_sweep if dry_run else open_sweep
     data_dir = next(iter(configs.values())).data_dir

@@ -167,7 +167,8 @@ def open_sweep(path: Path, configs: Mapping[str, RunConfig]) -> Iterator[SweepFo
     new = {method: base_of(config) for method, config in configs.items()}
     try:
         path.mkdir(parents=True, exist_ok=True)
-        others = sorted(file.name for file in path.iterdir() if file.name != "lock")
+        # A calibration that failed may have left logs.
+        others = sorted(file.name for file in path.iterdir() if file.name not in ("lock", "logs"))
     except (FileExistsError, NotADirectoryError) as error:
         raise RunError(f"{path} is a file, or is inside a file: choose another folder (--out)") from error
     except OSError as error:
@@ -184,6 +185,10 @@ def open_sweep(path: Path, configs: Mapping[str, RunConfig]) -> Iterator[SweepFo
         folder.bases |= new
         yield folder
     finally:
+        if not is_sweep(path):  # Something was wrong before the first job: nothing is left behind.
+            (path / "lock").unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                path.rmdir()
         os.close(lock)
 
 
