@@ -41,7 +41,7 @@ methods, values or seeds to add those.
 
 
 @dataclass(frozen=True)
-class Arguments(EngineOptions):
+class Arguments:
     """Options of the sweep. All others are settings of `plastax run`, and apply to every method that has them."""
 
     methods: str = ""
@@ -58,6 +58,8 @@ class Arguments(EngineOptions):
     """Folder of the sweep; runs/sweep-PROBLEM-PRESET by default."""
     dry_run: bool = False
     """Print the plan and stop."""
+    jobs: tyro.conf.OmitArgPrefixes[EngineOptions] = EngineOptions()
+    """Where and how jobs run."""
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -80,7 +82,7 @@ def main(arguments: Sequence[str]) -> None:
         configs = _configs(problem, methods, given, settings)
         grids = read_grids(configs, given.grid)
     out = given.out or Path("runs") / f"sweep-{problem}-{given.preset}"
-    start(configs, grids, out, given, dry_run=given.dry_run)
+    start(configs, grids, out, given.jobs, dry_run=given.dry_run)
     if not given.dry_run:
         print(f"`plastax best {out}` shows the best configuration of each method")
 
