@@ -15,12 +15,14 @@ from .task import NOTHING, Learner, Replica, TaskView, Totals, Trainer, keys_of
 class Replicas:
     """Functions of several members at once. They share one program, so their values may only differ in real numbers."""
 
-    def __init__(self, trainer: Trainer, data: PyTree, members: Sequence[Member]):
+    def __init__(self, trainer: Trainer, data: PyTree, members: Sequence[Member], *, side_by_side: bool | None = None):
         """**Arguments:**
 
         - `trainer`: the functions of one replica.
         - `data`: the data of the problem. It is an argument of the compiled programs, not a constant in them.
         - `members`: the members, which must have values for the same settings.
+        - `side_by_side`: whether they are batched, or trained one after the other. By default, networks that take
+            images are not batched: a single convolution already uses all cores of a CPU.
         """
         names = {frozenset(member.values) for member in members}
         if len(names) != 1:
@@ -33,8 +35,8 @@ class Replicas:
             jax.tree.map(lambda *leaves: jnp.stack(leaves), *keys),
             {name: jnp.array([member.values[name] for member in members], jnp.float32) for name in next(iter(names))},
         )
-        # A single convolution already uses all cores, and is slower on CPU if batched over replicas.
-        batched = _one_by_one if trainer.config.network.takes_images else _side_by_side
+        side_by_side = not trainer.config.network.takes_images if side_by_side is None else side_by_side
+        batched = _side_by_side if side_by_side else _one_by_one
         # One program for all members, so all of them must be able to use it.
         batch_one = all(_batch_one_sgd.applies(trainer.config.replace(**member.values)) for member in members)
 
