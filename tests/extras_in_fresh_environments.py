@@ -1,6 +1,6 @@
 """Installs each extra into a fresh virtual environment and runs what the documentation asks for: minutes for each.
 
-    python tests/extras_in_fresh_environments.py                                    # core, benchmarks, rl and tfds
+    python tests/extras_in_fresh_environments.py                                    # core, benchmarks, rl, ray, tfds
     python tests/extras_in_fresh_environments.py --extras core --python python3.13  # another Python
 
 This is the full form of `test_packaging.py`, which hides distributions instead of installing.
@@ -45,7 +45,7 @@ def check(python: str, extra: str, folder: Path) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
-        "--extras", nargs="+", default=["core", "benchmarks", "rl", "tfds"], help="core stands for none"
+        "--extras", nargs="+", default=["core", "benchmarks", "rl", "ray", "tfds"], help="core stands for none"
     )
     parser.add_argument("--python", nargs="+", default=[sys.executable], help="interpreters to try")
     settings = parser.parse_args()

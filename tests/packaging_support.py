@@ -19,6 +19,7 @@ MODULES = {
     "benchmarks": ["plastax_benchmarks.cli.demo", "plastax_benchmarks.report", "matplotlib.pyplot"],
     "tfds": ["tensorflow", "tensorflow_datasets", "plastax_benchmarks.data._prepare"],
     "rl": ["plastax_benchmarks.rl.ant", "plastax_benchmarks.rl.play", "brax.envs"],
+    "ray": ["ray", "plastax_benchmarks.sweep.cluster"],
     "gpu": ["jax_triton", "plastax_benchmarks.bench.cases", "plastax_benchmarks.bench.kernels"],
 }
 """For each extra, modules that have to be importable. The empty name is the core."""
@@ -27,6 +28,7 @@ PAGES = {
     "": [],
     "benchmarks": ["README.md", "docs/*.md"],
     "rl": ["docs/slippery_ant.md"],
+    "ray": ["docs/scaling.md"],
     "gpu": ["docs/kernels.md"],
 }
 """For each extra, the pages whose commands need no more than that. The last extra to name a page counts."""

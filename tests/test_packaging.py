@@ -49,8 +49,9 @@ def test_every_extra_for_users_is_tried():
         ("plastax_kernels", "", {"jax_triton", "triton"}),
         ("plastax", "", set()),
         ("plastax_diagnostics", "", {"matplotlib"}),
-        ("plastax_benchmarks", "benchmarks", {"brax"}),
-        ("plastax_benchmarks", "rl", set()),
+        ("plastax_benchmarks", "benchmarks", {"brax", "ray"}),
+        ("plastax_benchmarks", "rl", {"ray"}),
+        ("plastax_benchmarks", "all", set()),
     ],
 )
 def test_every_import_is_installed(package, extra, elsewhere):
