@@ -58,8 +58,8 @@ def run(config: RunConfig, *, sweep: Sweep | None = None, console: Console | Non
     - `config`: the configuration of the run.
     - `sweep`: values of some settings of the network, the optimizer or the method. All combinations are trained, each
         with all seeds. A list of combinations is possible, too. Those that only differ in real numbers share one
-        compiled program, others are trained one after the other. The values are in each line of the metrics. If a member diverges, its metrics are null from that
-        task on, and training of the others continues.
+        compiled program, others are trained one after the other. The values are in each line of the metrics. If a
+        member diverges, its metrics are null from that task on, and training of the others continues.
     - `console`: where to show progress.
 
     **Returns:**
@@ -74,7 +74,7 @@ def run(config: RunConfig, *, sweep: Sweep | None = None, console: Console | Non
         members = members_of(config, sweep or {})
         assert isinstance(config.problem, SupervisedProblem)
         problem, data = load_problem(config.problem, config.data_dir)
-    groups = make_groups(config, problem, data, members)
+    groups = make_groups(config, problem, data, members, jax.local_devices())
     stored = config.as_json() | ({"sweep": combinations_of(sweep)} if sweep else {})
     folder = open_run(config.folder, stored, may_change=MAY_CHANGE, read=stored_form)
     with folder, _terminate_like_interrupt():
@@ -118,10 +118,14 @@ class Loop:
 
     def restore(self) -> None:
         """Goes back to the last checkpoint, if there is one."""
-        found = restore(self.folder.restore, self.config, packed(self.learners))
+        target = packed([group.replicas.like_saved() for group in self.groups])
+        found = restore(self.folder.restore, self.config, target)
         if found is not None:
             self.done, learners = found
-            self.learners = unpacked(learners)
+            self.learners = [
+                group.replicas.devices.place(learner)
+                for group, learner in zip(self.groups, unpacked(learners), strict=True)
+            ]
             self.saved = self.done
             metrics = self.folder.path / "metrics.jsonl"
             self.failed = failed_in(read_stream(metrics), len(self.members)) if metrics.exists() else {}
@@ -131,7 +135,8 @@ class Loop:
     def save(self) -> None:
         """Saves the learners between two tasks. Before the first task there is nothing to save."""
         if self.done and self.saved != self.done:
-            self.folder.save(self.done, packed(self.learners))
+            learners = zip(self.groups, self.learners, strict=True)
+            self.folder.save(self.done, packed([group.replicas.devices.real(learner) for group, learner in learners]))
             self.saved = self.done
 
     def train_tasks(self) -> None:
@@ -261,8 +266,8 @@ class Loop:
         for i, member in enumerate(self.members):
             if i not in failed:
                 n, k = homes[i]
-                own = jax.tree.map(lambda leaf, k=k: leaf[k], learners[n])
-                yield member, self.groups[n].trainer, own, self.groups[n].replicas.view(k, task)
+                trainer, replicas, _ = self.groups[n]
+                yield member, trainer, replicas.devices.member(learners[n], k), replicas.view(k, task)
 
     def _with_new_failures(self, rows: list[Row], task: int) -> dict[int, int]:
         """The members that have diverged so far. Their numbers become null. If no member is left, the run stops."""
