@@ -8,7 +8,8 @@ from pathlib import Path
 import jax
 from rl_support import Sledge, everything
 
-from plastax_benchmarks.rl.training import AntPrograms, train
+from plastax_benchmarks.rl.programs import AntPrograms
+from plastax_benchmarks.rl.training import train
 from plastax_kernels import set_lapack_threads
 
 

@@ -13,7 +13,8 @@ import pytest
 from plastax_benchmarks.config import configure
 from plastax_benchmarks.rl.ant import Ant, brax_arithmetic
 from plastax_benchmarks.rl.play import play, read_config
-from plastax_benchmarks.rl.training import AntPrograms, train
+from plastax_benchmarks.rl.programs import AntPrograms
+from plastax_benchmarks.rl.training import train
 from plastax_benchmarks.runs import RunError, read_stream
 
 

@@ -11,7 +11,7 @@ from rl_support import Sledge, tiny
 
 import plastax
 from plastax_benchmarks.methods import METHODS
-from plastax_benchmarks.rl.training import AntPrograms
+from plastax_benchmarks.rl.programs import AntPrograms
 
 
 STRONG = {

@@ -15,7 +15,7 @@ from plastax_benchmarks.rl.agent import AntSetup, collect, features
 from plastax_benchmarks.rl.friction import friction_after
 from plastax_benchmarks.rl.plan import plan_of
 from plastax_benchmarks.rl.ppo import learn
-from plastax_benchmarks.rl.training import AntPrograms
+from plastax_benchmarks.rl.programs import AntPrograms
 
 
 BP = tiny()

@@ -25,8 +25,9 @@ from plastax_benchmarks.rl.friction import around_changes, changes_between, fric
 from plastax_benchmarks.rl.plan import plan_of
 from plastax_benchmarks.rl.play import read_agent, read_config
 from plastax_benchmarks.rl.ppo import LossParts, RolloutRows, ppo_loss
+from plastax_benchmarks.rl.programs import AntPrograms
 from plastax_benchmarks.rl.rollout import EpisodeSums
-from plastax_benchmarks.rl.training import AntPrograms, lines, train
+from plastax_benchmarks.rl.training import lines, train
 from plastax_benchmarks.runs import RunError, RunStopped, open_run, read_stream
 from plastax_benchmarks.training.stored import earlier_form, restore
 

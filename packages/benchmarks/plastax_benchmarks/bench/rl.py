@@ -23,7 +23,7 @@ from .._errors import UsageError
 from ..config import RunConfig, configure
 from ..rl.ant import Ant, brax_arithmetic, quiet
 from ..rl.plan import plan_of
-from ..rl.training import AntPrograms
+from ..rl.programs import AntPrograms
 from .parser import bench_parser
 
 

@@ -19,7 +19,7 @@ from .friction import friction_at
 from .normalizer import normalize
 from .plan import plan_of
 from .policy import policy_of, to_action
-from .training import AntPrograms
+from .programs import AntPrograms
 
 
 def read_config(run: Path) -> RunConfig:

@@ -2,14 +2,12 @@
 
 import time
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, UInt32
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TextColumn, TimeRemainingColumn
 
@@ -20,43 +18,16 @@ from ..runs import RunFolder, RunStopped, hold_interrupts, open_run, read_stream
 from ..training.host import keep_compiled_programs
 from ..training.progress import bar_or_lines
 from ..training.stored import restore
-from .agent import EARLIER_AGENT, Agent, AntSetup, WindowResult, collect, init_agent, train_window
+from .agent import EARLIER_AGENT, Agent, WindowResult
 from .curvature import spectra
-from .environment import Environment
 from .figure import figure
 from .friction import around_changes, changes_between, friction_of_task
 from .plan import AntPlan, plan_of
+from .programs import AntPrograms
 
 
 STREAMS = ("metrics", "timing", "diagnostics", "changes")
 MAY_CHANGE = ("total_steps", "checkpoint_every")
-
-
-class AntPrograms:
-    """The compiled parts of a run, for all seeds at once. They are compiled once for all frictions."""
-
-    def __init__(self, config: RunConfig, environment: Environment):
-        setup = AntSetup(config, environment)
-        problem = setup.problem
-        self.seeds = [config.seed + i for i in range(config.seeds)]
-        self._init = jax.jit(jax.vmap(partial(init_agent, setup)))
-        schedules = jnp.asarray([problem.schedule(seed) for seed in self.seeds], jnp.int32)
-        window = jax.vmap(partial(train_window, setup))
-        self.window = jax.jit(lambda agents: window(agents, schedules), donate_argnums=0)
-
-        def rows_at(agent: Agent, friction, key):
-            return collect(setup, agent, key, jnp.full(problem.num_steps, friction, jnp.float32))[1]
-
-        self.rows_at = jax.jit(jax.vmap(rows_at))
-        """A rollout at some friction, for the Hessians. It does not affect training."""
-
-    def seed_array(self) -> UInt32[Array, " seeds"]:
-        """The seeds, to be vmapped over."""
-        return jnp.asarray(self.seeds, jnp.uint32)
-
-    def init(self) -> Agent:
-        """All agents, before the first step."""
-        return self._init(self.seed_array())
 
 
 def run_slippery_ant(config: RunConfig, *, quiet: bool = False) -> Path:

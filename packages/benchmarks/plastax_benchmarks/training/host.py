@@ -1,7 +1,10 @@
-"""Around compiled programs: they are kept on the disk, and run for a few seconds at a time."""
+"""Around compiled programs: they are kept on the disk, run for a few seconds at a time, and are stopped by signals."""
 
+import contextlib
 import os
+import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import jax
@@ -33,3 +36,21 @@ class Pace:
     def measure(self, blocks: int, begin: float) -> None:
         """Records how long some blocks took."""
         self.rate = blocks / max(time.perf_counter() - begin, 1e-6)
+
+
+@contextlib.contextmanager
+def terminate_like_interrupt() -> Iterator[None]:
+    """Treats SIGTERM, which cluster managers send to stop a job, like Ctrl-C."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    try:
+        before = signal.signal(signal.SIGTERM, interrupt)
+    except ValueError:  # Not in the main thread, where the caller handles signals.
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

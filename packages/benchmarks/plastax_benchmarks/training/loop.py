@@ -4,8 +4,6 @@ All results of a run are determined by its configuration. A run that is killed a
 from its last checkpoint and ends with the same metrics, bit for bit, on the same machine.
 """
 
-import contextlib
-import signal
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
@@ -27,7 +25,7 @@ from ..runs import Diverged, ReportPlace, RunFolder, hold_interrupts, open_run, 
 from .curvature import diagnose, epsilon_rank_at
 from .evaluate import Evaluation
 from .groups import Group, make_groups, packed, put_back, train_group, unpacked
-from .host import Pace, keep_compiled_programs
+from .host import Pace, keep_compiled_programs, terminate_like_interrupt
 from .members import Member, Sweep, combinations_of, members_of, words_of
 from .metrics import Row, add_yardstick, failed_in, not_finite, rows_of, score, without_numbers
 from .progress import progress_bar
@@ -77,7 +75,7 @@ def run(config: RunConfig, *, sweep: Sweep | None = None, console: Console | Non
     groups = make_groups(config, problem, data, members, jax.local_devices())
     stored = config.as_json() | ({"sweep": combinations_of(sweep)} if sweep else {})
     folder = open_run(config.folder, stored, may_change=MAY_CHANGE, read=stored_form)
-    with folder, _terminate_like_interrupt():
+    with folder, terminate_like_interrupt():
         loop = Loop(config, groups, members, folder, console)
         loop.restore()
         try:
@@ -304,21 +302,3 @@ class Loop:
 
     def _list(self, failed: Mapping[int, int]) -> str:
         return "; ".join(f"{words_of(self.members[i])} in task {task + 1}" for i, task in failed.items())
-
-
-@contextlib.contextmanager
-def _terminate_like_interrupt() -> Iterator[None]:
-    """Treats SIGTERM, which cluster managers send to stop a job, like Ctrl-C."""
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    try:
-        before = signal.signal(signal.SIGTERM, interrupt)
-    except ValueError:  # Not in the main thread, where the caller handles signals.
-        yield
-        return
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
