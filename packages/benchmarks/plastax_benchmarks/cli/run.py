@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from .._errors import UsageError, check_name, usage_errors
 from ..config import PRESETS, RunConfig, configure
@@ -15,6 +15,10 @@ from ..training.members import read_sweep
 from ._flags import given_settings, value_of
 
 
+if TYPE_CHECKING:
+    from ..training.processes import Processes
+
+
 USAGE = """\
 usage: plastax run PROBLEM [--method M] [--preset P] [--seeds N] [--out DIR] [other settings]
 
@@ -24,6 +28,7 @@ Train a method on a stream of tasks. Repeat the command to resume a run that was
   plastax run permuted-mnist --method bp --num-tasks 12          any setting can be changed
   plastax run continual-imagenet --preset paper --method cbp     the paper's scale
   plastax run permuted-mnist --method l2 --sweep weight-decay=1e-4,1e-3   in parallel, in one program
+  plastax run permuted-mnist --preset paper --distributed        in each process of a cluster job
   plastax run PROBLEM --method M --help                          all settings, with their default values
 """
 
@@ -41,7 +46,14 @@ def main(arguments: Sequence[str]) -> None:
             f"the problem comes first and without a flag, as in `plastax run permuted-mnist --method l2`; got {problem}"
         )
     check_name("problem", problem, PROBLEMS)
-    config, sweep = parse(problem, rest)
+    config, sweep, job = parse(problem, rest)
+    # First of all: a process may get its devices from the cluster.
+    with _start(job) as processes:
+        _run(config, sweep, processes)
+
+
+def _run(config: RunConfig, sweep: dict[str, tuple[Any, ...]], processes: "Processes") -> None:
+    """Trains, and draws a figure."""
     if isinstance(config.problem, SlipperyAntSettings):
         if sweep:
             raise UsageError("--sweep is for supervised problems: start a run for each value, each with its own --out")
@@ -52,13 +64,54 @@ def main(arguments: Sequence[str]) -> None:
     from ..report.figure import draw
     from ..training.loop import run
 
-    folder = run(config, sweep=sweep)
-    draw([folder], folder / "run.png")
-    print(f"{folder}: metrics.jsonl, run.png; `plastax report {folder}` shows tables")
+    folder = run(config, sweep=sweep, processes=processes)
+    if processes.first:
+        draw([folder], folder / "run.png")
+        print(f"{folder}: metrics.jsonl, run.png; `plastax report {folder}` shows tables")
 
 
-def parse(problem: str, arguments: Sequence[str]) -> tuple[RunConfig, dict[str, tuple[Any, ...]]]:
-    """The configuration and the sweep from the command line. Names are read first: all defaults depend on them."""
+@dataclass(frozen=True)
+class Job:
+    """A run that is spread over several processes, each with its own devices."""
+
+    distributed: bool = False
+    """Share the members of the run with other processes. Start the same command in each of them."""
+
+    coordinator_address: str | None = None
+    """HOST:PORT where process 0 listens. Without it and the next two, jax looks for SLURM, Open MPI or Kubernetes."""
+
+    num_processes: int | None = None
+    """The number of processes."""
+
+    process_id: int | None = None
+    """The number of this process, from 0."""
+
+
+class Request(NamedTuple):
+    """What the command line asks for."""
+
+    config: RunConfig
+    sweep: dict[str, tuple[Any, ...]]
+    job: Job
+
+
+def _start(job: Job) -> "Processes":
+    """Connects the processes of a job."""
+    given = (job.coordinator_address, job.num_processes, job.process_id)
+    if job.distributed:
+        from ..training.start import start_processes
+
+        return start_processes(*given)
+    for name, value in zip(("--coordinator-address", "--num-processes", "--process-id"), given, strict=True):
+        if value is not None:
+            raise UsageError(f"{name} has no effect without --distributed")
+    from ..training.processes import Processes
+
+    return Processes()
+
+
+def parse(problem: str, arguments: Sequence[str]) -> Request:
+    """The request of a command line. Names are read first: all defaults depend on them."""
     import tyro
 
     with usage_errors():
@@ -81,7 +134,7 @@ def parse(problem: str, arguments: Sequence[str]) -> tuple[RunConfig, dict[str, 
             f" Defaults are those of preset {preset} for method {method}.",
             config=(tyro.conf.OmitArgPrefixes,),
         )
-        return given.run, _read_sweep(given.run, given.sweep)
+        return Request(given.run, _read_sweep(given.run, given.sweep), given.job)
 
 
 def _rates(arguments: Sequence[str]) -> dict[str, float]:
@@ -114,6 +167,7 @@ def _arguments(default: RunConfig) -> type:
                 help="Values of a setting to train in parallel, as in learning-rate=0.01,0.03.",
             ),
         ] = ()
+        job: Job = Job()
 
     return Arguments
 

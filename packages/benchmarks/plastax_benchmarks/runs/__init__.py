@@ -6,4 +6,6 @@ from ._files import write_atomic as write_atomic
 from ._folder import RunFolder as RunFolder, open_run as open_run
 from ._interrupts import hold_interrupts as hold_interrupts
 from ._reports import ReportPlace as ReportPlace, swept_name as swept_name
+from ._settings import versions as versions
 from ._streams import read_stream as read_stream
+from ._trees import unflatten as unflatten
