@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import jax
-from rl_support import Sledge, everything
+from rl_support import QUIET, Sledge, everything
 
 from plastax_benchmarks.rl.programs import AntPrograms
 from plastax_benchmarks.rl.training import train
@@ -33,4 +33,4 @@ if __name__ == "__main__":
     jax.config.update("jax_numpy_dtype_promotion", "strict")
     set_lapack_threads(1)
     config = everything(Path(sys.argv[1]))
-    train(config, Deadly(config, Sledge(), int(sys.argv[2])), quiet=True)
+    train(config, Deadly(config, Sledge(), int(sys.argv[2])), console=QUIET)

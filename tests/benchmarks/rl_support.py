@@ -2,9 +2,15 @@
 
 import jax
 import jax.numpy as jnp
+from rich.console import Console
 
+from plastax_benchmarks._settings import is_real
 from plastax_benchmarks.config import configure
 from plastax_benchmarks.rl.environment import Outcome, State
+from plastax_benchmarks.training.members import sweepable
+
+
+QUIET = Console(quiet=True)
 
 
 class Sledge:
@@ -60,3 +66,23 @@ def tiny(method="bp", **others):
 def everything(out):
     """A run that has everything: effective rank, changes of friction, Hessians, a checkpoint in the middle."""
     return tiny("l2_er", diagnose_every=1, diagnose_size=50, checkpoint_every=2, out=out)
+
+
+OTHERS = {
+    "learning_rate": 1e-3,
+    "momentum": 0.5,
+    "beta_1": 0.5,
+    "beta_2": 0.5,
+    "max_grad_norm": 0.01,
+    "decay_rate": 0.0,
+    "dormant_threshold": 2.0,
+    "spectral_target": 0.1,
+}
+"""Values of swept settings that change a run; for all other settings, 0.3 does."""
+
+
+def one_at_a_time(config):
+    """Values for all settings that can be swept: those of the run, and then one other value at a time."""
+    reals = [name for name, field in sweepable(config).items() if is_real(field)]
+    base = {name: config.settings[name] for name in reals} | {"max_grad_norm": 1e6}
+    return [base, *({**base, name: OTHERS.get(name, 0.3)} for name in base)]

@@ -76,7 +76,7 @@ def test_lists_hold_all_names_whole(arguments, words, width, monkeypatch, capsys
         (["run", "linearized-mnist", "--method", "cbp"], "method cbp replaces units, but the units of a gated-linear"),
         (["run", "slippery-ant", "--method", "magic"], "there is no method 'magic'"),
         (["run", "slippery-ant", "--preset", "phone"], "there is no preset 'phone'"),
-        (["run", "slippery-ant", "--sweep", "width=3,4"], "--sweep is for supervised problems"),
+        (["run", "slippery-ant", "--sweep", "width=3,4"], "can only sweep real numbers, not --width"),
         (["methods", "--problem", "chess"], "there is no problem 'chess'"),
         (["demo", "--tasks", "3"], "--tasks must be at least 10"),
         (["report", "nowhere"], "nowhere"),

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from rl_support import QUIET
 
 from plastax_benchmarks.config import configure
 from plastax_benchmarks.rl.ant import Ant, brax_arithmetic
@@ -76,11 +77,11 @@ def test_an_ant_is_trained_and_played(tmp_path, capsys):
     length = {"total_steps": 16, "change_every": 8}
     config = configure("slippery-ant", "laptop", "bp", **sizes, **length, width=8, out=tmp_path / "run")
     programs = AntPrograms(config, Ant("spring"))
-    train(config, programs, quiet=True)
+    train(config, programs, console=QUIET)
     # Two windows at two frictions, by one program.
     first, second = read_stream(tmp_path / "run" / "metrics.jsonl")
     assert first["friction"] != second["friction"]
-    assert programs.window._cache_size() == 1
+    assert programs._window._cache_size() == 1
 
     page = play(tmp_path / "run", steps=3).read_text()
     assert "3 steps at friction" in capsys.readouterr().out

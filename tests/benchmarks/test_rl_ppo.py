@@ -36,7 +36,7 @@ def plain():
 def test_one_compilation_whatever_the_friction(plain):
     programs, _, results = plain
     assert len({float(w.friction[0]) for w in results}) == 3
-    assert programs.window._cache_size() == 1
+    assert programs._window._cache_size() == 1
 
 
 def test_friction_of_a_window_is_that_of_its_last_step(plain):

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
-from rl_support import Sledge, everything, tiny
+from rl_support import QUIET, Sledge, everything, tiny
 
 import plastax_diagnostics as diagnostics
 from plastax.models import ActorCritic
@@ -22,13 +22,15 @@ from plastax_benchmarks.rl.agent import EARLIER_AGENT, WindowResult
 from plastax_benchmarks.rl.curvature import ActorParameters, operators
 from plastax_benchmarks.rl.figure import figure
 from plastax_benchmarks.rl.friction import around_changes, changes_between, friction_after
+from plastax_benchmarks.rl.metrics import failures, rows_of
 from plastax_benchmarks.rl.plan import plan_of
 from plastax_benchmarks.rl.play import read_agent, read_config
 from plastax_benchmarks.rl.ppo import LossParts, RolloutRows, ppo_loss
 from plastax_benchmarks.rl.programs import AntPrograms
 from plastax_benchmarks.rl.rollout import EpisodeSums
-from plastax_benchmarks.rl.training import lines, train
-from plastax_benchmarks.runs import RunError, RunStopped, open_run, read_stream
+from plastax_benchmarks.rl.training import train
+from plastax_benchmarks.runs import RunError, open_run, read_stream
+from plastax_benchmarks.training.members import Member
 from plastax_benchmarks.training.stored import earlier_form, restore
 
 
@@ -43,7 +45,7 @@ def programs():
 @pytest.fixture(scope="module")
 def whole(programs, tmp_path_factory):
     """An undisturbed run."""
-    return train(everything(tmp_path_factory.mktemp("rl") / "whole"), programs, quiet=True)
+    return train(everything(tmp_path_factory.mktemp("rl") / "whole"), programs, console=QUIET)
 
 
 def test_metrics(whole):
@@ -79,7 +81,7 @@ def test_spectra_are_those_at_the_friction_of_their_task(whole):
 def test_spectra_of_every_second_friction(tmp_path):
     """Both ends of tasks 0 and 2. The run ends within task 2, whose end has not come."""
     config = tiny(diagnose_every=2, diagnose_size=20, lanczos_order=5, seeds=1, out=tmp_path)
-    train(config, AntPrograms(config, Sledge()), quiet=True)
+    train(config, AntPrograms(config, Sledge()), console=QUIET)
     found = read_stream(tmp_path / "diagnostics.jsonl")
     assert [(row["task"], row["when"], row["step"]) for row in found[::2]] == [
         (0, "start", 0),
@@ -115,7 +117,7 @@ def test_a_killed_run_ends_with_the_same_numbers(whole, programs, tmp_path):
     killed = subprocess.run(command, capture_output=True, text=True)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert len(read_stream(tmp_path / "run" / "metrics.jsonl")) == 6
-    train(everything(tmp_path / "run"), programs, quiet=True)
+    train(everything(tmp_path / "run"), programs, console=QUIET)
     for name in ("metrics.jsonl", "changes.jsonl", "diagnostics.jsonl", "spectra/task2_start_actor_seed1.npz"):
         assert (tmp_path / "run" / name).read_bytes() == (whole / name).read_bytes(), name
 
@@ -134,7 +136,7 @@ def test_the_window_of_the_effective_rank_restarts_with_the_update_after_a_chang
 
 def test_seeds_may_have_frictions_of_their_own(tmp_path):
     config = tiny(own_frictions=True, friction_seed=3, out=tmp_path)
-    train(config, AntPrograms(config, Sledge()), quiet=True)
+    train(config, AntPrograms(config, Sledge()), console=QUIET)
     rows = read_stream(tmp_path / "metrics.jsonl")
     for seed in (0, 1):
         expected = friction_after(3 + seed, jnp.array([0, 1, 1, 2]))
@@ -160,7 +162,7 @@ def test_a_log_shows_life(programs, tmp_path, capsys):
 
 def test_a_finished_run_can_be_made_longer_but_not_another(whole, programs):
     with pytest.raises(RunError, match=r"learning_rate: 0\.003 in the folder, 0\.1 now"):
-        train(everything(whole).replace(learning_rate=0.1), programs, quiet=True)
+        train(everything(whole).replace(learning_rate=0.1), programs, console=QUIET)
 
 
 @pytest.mark.parametrize("known", [True, False])
@@ -172,18 +174,20 @@ def test_figure_of_a_short_run(known):
     assert figure(rows, config)[:4] == b"\x89PNG"
 
 
-def test_a_loss_that_is_not_finite_stops_the_run():
-    values = np.ones((2, 2), np.float32)
+def test_a_loss_that_is_not_finite_is_found():
+    values = np.ones((3, 2), np.float32)
     broken = values.copy()
     broken[1, 1] = np.nan
-    zeros = EpisodeSums(*np.zeros((5, 2), np.float32))
-    result = WindowResult(LossParts(values, broken, values), zeros, np.ones(2, np.float32), {}, {})
-    with pytest.raises(
-        RunStopped, match=r"bp: value_loss is not finite at step 256, seed 8.*--learning-rate \(now 0\.003"
-    ):
-        lines(tiny(), [7, 8], 1, result)
-    result = result._replace(losses=LossParts(values, values, values))
-    assert lines(tiny(), [7, 8], 1, result)[0]["return"] is None
+    zeros = EpisodeSums(*np.zeros((5, 3), np.float32))
+    ranks = {"actor": np.array([1.0, 1.0, np.inf])}
+    result = WindowResult(LossParts(values, broken, values), zeros, np.ones(3, np.float32), {}, ranks)
+    plan, members = plan_of(tiny()), [Member(seed, {"weight_decay": 0.1}) for seed in (7, 8, 9)]
+    rows = rows_of(plan, members, 1, result)
+    assert (rows[0]["return"], rows[0]["seed"], rows[0]["weight_decay"]) == (None, 7, 0.1)
+    assert failures(plan, 1, result, rows) == {
+        1: "value_loss is not finite at step 256",
+        2: "effective_rank is {'actor': inf} at step 256",
+    }
 
 
 def test_hessians_are_those_of_the_losses():
@@ -317,7 +321,7 @@ def test_states_of_earlier_versions(method):
 def test_a_run_of_an_earlier_version_is_resumed_and_played(whole, programs, tmp_path):
     """Its first half is that of the whole run, under the names of that version."""
     half, run = tmp_path / "half", tmp_path / "run"
-    train(everything(half).replace(total_steps=256), programs, quiet=True)
+    train(everything(half).replace(total_steps=256), programs, console=QUIET)
     target = jax.eval_shape(programs.init)
     streams = ("metrics", "timing", "diagnostics", "changes")
     with open_run(run, EARLIER_CONFIG, streams=streams) as folder:
@@ -331,7 +335,7 @@ def test_a_run_of_an_earlier_version_is_resumed_and_played(whole, programs, tmp_
     assert steps == 256
     for one, two in zip(jax.tree.leaves(agent), jax.tree.leaves(jax.tree.map(lambda x: x[1], agents)), strict=True):
         assert (one == two).all()
-    train(everything(run), programs, quiet=True)
+    train(everything(run), programs, console=QUIET)
     for name in ("metrics.jsonl", "changes.jsonl", "diagnostics.jsonl"):
         assert (run / name).read_bytes() == (whole / name).read_bytes(), name
 

@@ -55,11 +55,9 @@ def main(arguments: Sequence[str]) -> None:
 def _run(config: RunConfig, sweep: dict[str, tuple[Any, ...]], processes: "Processes") -> None:
     """Trains, and draws a figure."""
     if isinstance(config.problem, SlipperyAntSettings):
-        if sweep:
-            raise UsageError("--sweep is for supervised problems: start a run for each value, each with its own --out")
         from ..rl.training import run_slippery_ant
 
-        run_slippery_ant(config)
+        run_slippery_ant(config, sweep=sweep)
         return
     from ..report.figure import draw
     from ..training.loop import run

@@ -148,7 +148,8 @@ def _dead_fraction(row: Mapping[str, Any], config: Mapping[str, Any]) -> dict[st
     method = METHODS.get(str(config.get("method")))
     if method is not None and method.network_options.get("activation") == "crelu":
         width *= 2  # Each unit has two outputs.
-    return {"dead_fraction": {layer: count / width for layer, count in dead.items()}}
+    # A member that has diverged has no counts.
+    return {"dead_fraction": {layer: None if count is None else count / width for layer, count in dead.items()}}
 
 
 def _read_if_there(path: Path) -> list[dict[str, Any]]:

@@ -1,12 +1,16 @@
 """Returns over steps, with the changes of friction marked."""
 
 import io
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from .._settings import words_for
 from ..config import RunConfig
+from ..methods import METHODS
+from ..training.members import Combination
 from .friction import friction_of_task
 from .plan import plan_of
 
@@ -22,25 +26,38 @@ def over_seeds(rows: Sequence[dict[str, Any]], name: str) -> tuple[np.ndarray, n
     return np.array(steps), values
 
 
-def figure(rows: Sequence[dict[str, Any]], config: RunConfig) -> bytes:
-    """Return and episode length over steps as a PNG: a line for each seed, a thick one for their mean."""
+def figure(rows: Sequence[dict[str, Any]], config: RunConfig, combinations: Sequence[Combination] = ({},)) -> bytes:
+    """Return and episode length over steps as a PNG: a line for each seed, a thick one for their mean.
+
+    **Arguments:**
+
+    - `rows`: the lines of the metrics.
+    - `config`: the configuration of the run.
+    - `combinations`: the combinations of its sweep. Each has its own color.
+    """
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
     plan = plan_of(config)
-    problem, color = plan.problem, config.method.color
+    problem, swept = plan.problem, len(combinations) > 1
+    colors = [kind.color for kind in METHODS.values()] if swept else [config.method.color]
     drawn, axes = plt.subplots(2, 1, figsize=(9, 5.5), sharex=True, height_ratios=(2, 1), constrained_layout=True)
     for axis, (name, title) in zip(axes, (("return", "return"), ("episode_length", "episode length")), strict=True):
-        steps, values = over_seeds(rows, name)
-        axis.plot(steps, values, color=color, lw=0.8, alpha=0.5)
-        known = ~np.isnan(values).all(axis=1)
-        axis.plot(steps[known], np.nanmean(values[known], axis=1), color=color, lw=2.2)
+        for combination, color in zip(combinations, itertools.cycle(colors), strict=False):
+            own = [row for row in rows if all(row[each] == value for each, value in combination.items())]
+            steps, values = over_seeds(own, name)
+            axis.plot(steps, values, color=color, lw=0.8, alpha=0.5)
+            known = ~np.isnan(values).all(axis=1)
+            label = ", ".join(f"{each} {words_for(value)}" for each, value in combination.items())
+            axis.plot(steps[known], np.nanmean(values[known], axis=1), color=color, lw=2.2, label=label)
         axis.set_ylabel(title)
         axis.spines[["top", "right"]].set_visible(False)
         for change in range(1, plan.frictions):
             axis.axvline(change * problem.change_every, color="#8c8c8c", lw=0.8, ls="--")
+    if swept:
+        axes[1].legend(frameon=False, fontsize=8)
     last = max(row["step"] for row in rows)
     axes[0].set_xlim(0, last)
     shared = problem.friction is not None or not problem.own_frictions

@@ -60,26 +60,26 @@ def changes_between(plan: AntPlan, first: int, last: int) -> list[int]:
     return [change for change in range(-(-begin // every), -(-end // every)) if change > 0]
 
 
-def around_changes(history: Sequence[dict[str, Any]], plan: AntPlan, number: int) -> list[dict[str, Any]]:
+def around_changes(
+    history: Sequence[dict[str, Any]], plan: AntPlan, number: int, swept: Sequence[str] = ()
+) -> list[dict[str, Any]]:
     """Lines for the changes whose first whole window afterwards is window `number`, the last of the history.
 
     The return before a change is that of the last window that ended before or at the change. The return after it is
-    that of the first window that began at or after the change. A window in which no episode ended has no return.
+    that of the first window that began at or after the change. A window in which no episode ended has no return, and
+    neither has one in which the member had diverged. `swept` are the settings that members have values for.
     """
     size, lines = plan.window_steps, []
     for change in changes_between(plan, number - 1, number + 1):
         at = change * plan.problem.change_every
         if not (number - 1) * size < at <= number * size:
             continue
-        sides = {
-            "before": {row["seed"]: row for row in history if row["step"] == at // size * size},
-            "after": {row["seed"]: row for row in history if row["step"] == (number + 1) * size},
-        }
-        for seed in [seed for seed in sides["after"] if seed in sides["before"]]:
-            values = {
-                f"{name}_{when}": rows[seed][name]
-                for name in ("friction", "return", "reward")
-                for when, rows in sides.items()
-            }
-            lines.append({"change": change, "step": at, "seed": seed, **values})
+        # Each window has a line for each member, in the same order. There is no window before the first.
+        before = [row for row in history if row["step"] == at // size * size]
+        after = [row for row in history if row["step"] == (number + 1) * size]
+        for old, new in zip(before, after, strict=bool(before)):
+            line = {"change": change, "step": at, **{name: new[name] for name in ("seed", *swept)}}
+            for name in ("friction", "return", "reward"):
+                line |= {f"{name}_before": old[name], f"{name}_after": new[name]}
+            lines.append(line | ({"failed": True} if new.get("failed") else {}))
     return lines

@@ -1,6 +1,7 @@
 """An episode of a trained ant as a page for the browser."""
 
 import json
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,8 @@ import jax.numpy as jnp
 
 from .._errors import UsageError, usage_errors
 from ..config import RunConfig
-from ..runs import RunError, read_checkpoint
+from ..runs import RunError, read_checkpoint, swept_name
+from ..training.members import Member, members_of
 from ..training.stored import restore
 from .agent import EARLIER_AGENT, Agent
 from .ant import Ant, brax_arithmetic, quiet
@@ -19,7 +21,7 @@ from .friction import friction_at
 from .normalizer import normalize
 from .plan import plan_of
 from .policy import policy_of, to_action
-from .programs import AntPrograms
+from .programs import AntPrograms, shared_config
 
 
 def read_config(run: Path) -> RunConfig:
@@ -36,17 +38,31 @@ def read_config(run: Path) -> RunConfig:
         return RunConfig.from_json(values, out=run)
 
 
-def read_agent(run: Path, config: RunConfig, environment: Any, seed: int) -> tuple[Agent, int]:
-    """The agent of a seed from the newest checkpoint, and the number of its environment steps."""
-    programs = AntPrograms(config, environment)
-    if seed not in programs.seeds:
-        raise UsageError(f"{run} has seeds {', '.join(map(str, programs.seeds))}, not {seed}")
-    found = restore(partial(read_checkpoint, run), config, jax.eval_shape(programs.init), EARLIER_AGENT)
+def read_agent(
+    run: Path, config: RunConfig, environment: Any, seed: int, swept: str | None = None
+) -> tuple[Agent, int]:
+    """The agent of a member from the newest checkpoint, and the number of its environment steps."""
+    members = members_of(config, json.loads((run / "config.json").read_text()).get("sweep") or {})
+    place = _place(run, members, seed, swept)
+    programs = AntPrograms(shared_config(config, members), environment, members)
+    found = restore(partial(read_checkpoint, run), programs.config, jax.eval_shape(programs.init), EARLIER_AGENT)
     if found is None:
         raise RunError(f"{run} has no checkpoint yet: let it run until one is saved")
     windows, agents = found
-    place = programs.seeds.index(seed)
     return jax.tree.map(lambda x: x[place], agents), windows * plan_of(config).window_steps
+
+
+def _place(run: Path, members: Sequence[Member], seed: int, swept: str | None) -> int:
+    """The index of a member among all members."""
+    seeds = list(dict.fromkeys(member.seed for member in members))
+    names = list(dict.fromkeys(swept_name(member.values) for member in members))
+    swept = names[0] if swept is None else swept
+    if seed not in seeds:
+        raise UsageError(f"{run} has seeds {', '.join(map(str, seeds))}, not {seed}")
+    if swept not in names:
+        has = f"has the members {', '.join(names)} of a sweep" if names != [""] else "is not a sweep"
+        raise UsageError(f"{run} {has}, and not {swept}")
+    return names.index(swept) * len(seeds) + seeds.index(seed)
 
 
 def episode(config: RunConfig, ant: Ant, agent: Agent, friction, key, steps: int) -> tuple[State, Any, Any]:
@@ -69,6 +85,7 @@ def play(
     /,
     out: Path | None = None,
     seed: int | None = None,
+    swept: str | None = None,
     friction: float | None = None,
     steps: int = 500,
     start: int = 0,
@@ -81,6 +98,7 @@ def play(
         run: the folder of a slippery-ant run.
         out: file for the page. By default episode.html in the run folder.
         seed: which of the trained seeds to show. By default the first.
+        swept: which member of a sweep, such as learning_rate-0.001. By default the first.
         friction: friction of the floor. By default that of the run's last step.
         steps: number of steps of 0.05 s; fewer if the ant falls.
         start: random seed of the episode's initial state.
@@ -90,7 +108,7 @@ def play(
     problem = plan_of(config).problem
     ant = Ant(problem.backend)
     seed = config.seed if seed is None else seed
-    agent, done = read_agent(run, config, ant, seed)
+    agent, done = read_agent(run, config, ant, seed, swept)
     if friction is None:
         last = jnp.asarray(max(done - 1, 0), jnp.int32)
         friction = float(friction_at(problem, problem.schedule(seed), last))

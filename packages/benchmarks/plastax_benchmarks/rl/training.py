@@ -1,9 +1,9 @@
-"""A run of the ant: the host loop around the compiled program, with a run folder that can be resumed after a kill."""
+"""A run of the ant: the host loop around the compiled programs, with a run folder that can be resumed after a kill."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -13,155 +13,233 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TextCol
 
 from plastax_kernels import set_lapack_threads
 
+from .._errors import usage_errors
 from ..config import RunConfig
-from ..runs import RunFolder, RunStopped, hold_interrupts, open_run, read_stream
-from ..training.host import keep_compiled_programs
+from ..runs import Diverged, RunFolder, hold_interrupts, open_run, read_stream, swept_name
+from ..training.groups import put_back
+from ..training.host import keep_compiled_programs, terminate_like_interrupt
+from ..training.loop import stored_form
+from ..training.members import Combination, Sweep, members_of, words_of
+from ..training.metrics import Row, failed_in, without_numbers
 from ..training.progress import bar_or_lines
 from ..training.stored import restore
-from .agent import EARLIER_AGENT, Agent, WindowResult
+from .agent import EARLIER_AGENT, WindowResult
 from .curvature import spectra
 from .figure import figure
 from .friction import around_changes, changes_between, friction_of_task
+from .metrics import failures, rows_of, words_for_progress
 from .plan import AntPlan, plan_of
-from .programs import AntPrograms
+from .programs import AntPrograms, shared_config
 
 
 STREAMS = ("metrics", "timing", "diagnostics", "changes")
 MAY_CHANGE = ("total_steps", "checkpoint_every")
 
 
-def run_slippery_ant(config: RunConfig, *, quiet: bool = False) -> Path:
+def run_slippery_ant(config: RunConfig, *, sweep: Sweep | None = None, console: Console | None = None) -> Path:
     """Trains PPO on a floor whose friction changes. Call it again to resume a run that was stopped.
 
     **Arguments:**
 
     - `config`: the settings, such as `configure("slippery-ant", "laptop", "l2_er")`.
-    - `quiet`: whether to show no progress.
+    - `sweep`: values of real-numbered settings of the optimizer or the method, or a list of combinations. All
+        combinations are trained, each with all seeds, in one compiled program. The values are in each line of the
+        metrics. If a member diverges, its metrics are null from that window on, and training of the others continues.
+    - `console`: where to show progress.
 
     **Returns:**
 
     The run folder.
     """
-    from .ant import Ant
-
     set_lapack_threads(1)
     keep_compiled_programs()
-    return train(config, AntPrograms(config, Ant(plan_of(config).problem.backend)), quiet=quiet)
+    # Before brax is imported and the folder is created: a mistake is reported at once and leaves nothing behind.
+    with usage_errors():
+        members = members_of(config, sweep or {})
+        shared = shared_config(config, members)
+    from .ant import Ant
+
+    programs = AntPrograms(shared, Ant(plan_of(config).problem.backend), members)
+    return train(config, programs, console=console)
 
 
-def train(config: RunConfig, programs: AntPrograms, *, quiet: bool = False) -> Path:
-    """The host loop: it calls the compiled program for one window after the other, and writes the run folder."""
-    console, plan, method = Console(quiet=quiet), plan_of(config), config.method.name
-    may_change = [name for name in MAY_CHANGE if not (config.optimizer.anneal and name == "total_steps")]
-    with open_run(config.folder, config.as_json(), read=stored_form, streams=STREAMS, may_change=may_change) as run:
-        found = restore(run.restore, config, jax.eval_shape(programs.init), EARLIER_AGENT)
-        done, agents = (0, programs.init()) if found is None else found
-        history = read_stream(run.path / "metrics.jsonl") if done else []
+def train(config: RunConfig, programs: AntPrograms, *, console: Console | None = None) -> Path:
+    """Calls the compiled programs for one window after the other, and writes the run folder.
+
+    **Arguments:**
+
+    - `config`: the settings, without the values of a sweep.
+    - `programs`: the programs of all members.
+    - `console`: where to show progress.
+    """
+    console = Console() if console is None else console
+    swept = {"sweep": combinations} if (combinations := _combinations(programs)) != [{}] else {}
+    may_change = [name for name in MAY_CHANGE if not (programs.config.optimizer.anneal and name == "total_steps")]
+    folder = open_run(config.folder, config.as_json() | swept, read=stored_form, streams=STREAMS, may_change=may_change)
+    with folder, terminate_like_interrupt():
+        loop = AntLoop(config, programs, folder, console)
+        try:
+            loop.train_windows()
+        except KeyboardInterrupt:
+            loop.save()
+            console.print(
+                f"Stopped after {loop.steps:,} of {loop.plan.steps:,} steps, which are saved in {folder.path}: repeat "
+                "the command to resume."
+            )
+            raise
+        folder.write("returns.png", figure(loop.history, config, combinations))
+        loop.name_failed()
+    console.print(f"Figure: {folder.path / 'returns.png'}   Numbers: {folder.path / 'metrics.jsonl'}")
+    return folder.path
+
+
+class AntLoop:
+    """The state of a run between windows, at first that of its last checkpoint."""
+
+    def __init__(self, config: RunConfig, programs: AntPrograms, folder: RunFolder, console: Console):
+        self.config, self.programs, self.folder, self.console = config, programs, folder, console
+        self.plan, self.members = plan_of(config), programs.members
+        target = jax.eval_shape(programs.init)
+        found = restore(folder.restore, programs.config, target, EARLIER_AGENT)
+        self.done, self.agents = (0, programs.init()) if found is None else found
+        self.saved = self.done
+        self.history: list[Row] = read_stream(folder.path / "metrics.jsonl") if self.done else []
+        self.failed = failed_in(self.history, len(self.members), "step")
+        """Members that have diverged, and the last step of the window in which they did. Their agents stay as before
+        that window."""
         if found is not None:
-            console.print(f"{run.path}: resuming after step {done * plan.window_steps}")
-        if done >= plan.windows:
-            more = f", more than the {plan.problem.total_steps:,} requested" if done > plan.windows else ""
-            console.print(f"{method}: finished. {done * plan.window_steps:,} steps are done{more}.")
-        with _progress(console, plan) as progress:
+            console.print(f"{folder.path}: resuming after step {self.steps}")
+
+    @property
+    def steps(self) -> int:
+        """Environment steps so far, of each member."""
+        return self.done * self.plan.window_steps
+
+    def save(self) -> None:
+        """Saves the agents between two windows. Before the first window there is nothing to save."""
+        if self.saved != self.done:
+            self.folder.save(self.done, self.agents)
+            self.saved = self.done
+
+    def train_windows(self) -> None:
+        """Trains all remaining windows."""
+        plan, method = self.plan, self.config.method.name
+        if self.done >= plan.windows:
+            more = f", more than the {plan.problem.total_steps:,} requested" if self.done > plan.windows else ""
+            self.console.print(f"{method}: finished. {self.steps:,} steps are done{more}.")
+        with _progress(self.console, plan) as progress:
             bar = progress.add_task(
-                method, total=plan.windows, completed=done, words="compiling", visible=done < plan.windows
+                method, total=plan.windows, completed=self.done, words="compiling", visible=self.done < plan.windows
             )
-            for number in range(done, plan.windows):
-                hessians_at_changes(plan, programs, run, agents, number)
-                # Ctrl-C waits a few seconds for the end of the window, and everything is saved.
-                with hold_interrupts() as held:
-                    begin = time.perf_counter()
-                    agents, result = programs.window(agents)
-                    result = jax.tree.map(np.asarray, jax.block_until_ready(result))
-                    seconds = time.perf_counter() - begin
-                    rows = lines(config, programs.seeds, number, result)
-                    history += rows
-                    run.append("metrics", rows)
-                    run.append("timing", [{"step": rows[0]["step"], "seconds": seconds}])
-                    run.append("changes", around_changes(history, plan, number))
-                    due = (number + 1) % plan.measurement.checkpoint_every == 0 or number + 1 == plan.windows
-                    if due or held.requested:
-                        run.save(number + 1, agents)
-                progress.update(bar, advance=1, words=_words(rows))
-        run.write("returns.png", figure(history, config))
-    console.print(f"Figure: {run.path / 'returns.png'}   Numbers: {run.path / 'metrics.jsonl'}")
-    return run.path
+            for number in range(self.done, plan.windows):
+                rows = self._window(number)
+                progress.update(bar, advance=1, words=words_for_progress(rows))
 
+    def _window(self, number: int) -> list[Row]:
+        """One window: Hessians, training, and writing the results."""
+        diagnoses = self._hessians_at_changes(number)
+        # Ctrl-C waits a few seconds for the end of the window, and everything is saved. When a killed run is resumed,
+        # lines after the last checkpoint are removed.
+        with hold_interrupts():
+            begin = time.perf_counter()
+            agents, result = self.programs.window(self.agents)
+            result = jax.tree.map(np.asarray, jax.block_until_ready(result))
+            seconds = time.perf_counter() - begin
+            rows = rows_of(self.plan, self.members, number, result)
+            self._note_failures(rows, number, result)
+            self.agents = put_back(agents, self.agents, self.failed)
+            self.history += rows
+            self.done = number + 1
+            if diagnoses:
+                self.folder.append("diagnostics", diagnoses)
+            self.folder.append("metrics", rows)
+            self.folder.append("timing", [{"step": self.steps, "seconds": seconds}])
+            swept = list(self.members[0].values)
+            self.folder.append("changes", around_changes(self.history, self.plan, number, swept))
+            if self.done % self.plan.measurement.checkpoint_every == 0 or self.done == self.plan.windows:
+                self.save()
+        return rows
 
-def stored_form(values: dict[str, Any]) -> dict[str, Any]:
-    """The values of a `config.json`, possibly from an earlier version, in their current form."""
-    return RunConfig.from_json(values).as_json()
+    def _note_failures(self, rows: list[Row], number: int, result: WindowResult) -> None:
+        """Records members that diverge in a window. Their numbers become null. If no member is left, the run stops."""
+        found = failures(self.plan, number, result, rows)
+        new = {i: wrong for i, wrong in found.items() if i not in self.failed}
+        failed = self.failed | {i: rows[i]["step"] for i in new}
+        if len(failed) == len(self.members):
+            self._stop(new, failed)
+        self.failed = failed
+        for i in failed:
+            rows[i] = without_numbers(rows[i], self.members[i])
 
+    def _stop(self, new: Mapping[int, str], failed: Mapping[int, int]) -> NoReturn:
+        """Ends a run whose members have all diverged. Nothing of the window is written."""
+        self.save()
+        i, wrong = next(iter(new.items()))
+        optimizer = self.config.replace(**self.members[i].values).optimizer
+        others = {j: step for j, step in failed.items() if j != i}
+        also = f", as did all other members ({self._list(others)})" if others else ""
+        raise Diverged(
+            f"{self.config.method.name}: {wrong}, {words_of(self.members[i])}: training has diverged{also}. What was "
+            f"saved before is intact. Try a smaller --learning-rate (now {optimizer.learning_rate}) or "
+            f"--max-grad-norm (now {optimizer.max_grad_norm})"
+        )
 
-def lines(config: RunConfig, seeds: Sequence[int], number: int, result: WindowResult) -> list[dict[str, Any]]:
-    """A line for each seed. Raises if a loss is NaN or infinite."""
-    plan, optimizer = plan_of(config), config.optimizer
-    step, sums = (number + 1) * plan.window_steps, result.sums
-    for name, values in result.losses._asdict().items():
-        if not np.isfinite(values).all():
-            seed, update = np.argwhere(~np.isfinite(values))[0]
-            at = number * plan.window_steps + (int(update) + 1) * plan.problem.rows
-            raise RunStopped(
-                f"{config.method.name}: {name} is not finite at step {at}, seed {seeds[seed]}: training has diverged. "
-                f"What was saved before is intact. Try a smaller --learning-rate (now {optimizer.learning_rate}) or "
-                f"--max-grad-norm (now {optimizer.max_grad_norm})"
+    def name_failed(self) -> None:
+        """Prints which members have diverged, if any have."""
+        if self.failed:
+            self.console.print(
+                f"{len(self.failed)} of {len(self.members)} members diverged; their metrics are null from there on: "
+                f"{self._list(self.failed)}.",
+                markup=False,
+                highlight=False,
             )
 
-    def line(i: int, seed: int) -> dict[str, Any]:
-        episodes = int(sums.episodes[i])
-        return {
-            "step": step,
-            "seed": seed,
-            "friction": float(result.friction[i]),
-            "return": float(sums.total[i]) / episodes if episodes else None,
-            "episode_length": float(sums.length[i]) / episodes if episodes else None,
-            "episodes": episodes,
-            "reward": float(sums.reward[i]) / plan.window_steps,
-            "nan_resets": int(sums.nan_resets[i]),
-            "dead": {name: int(values[i]) for name, values in result.dead.items()},
-            "effective_rank": {name: float(values[i]) for name, values in result.effective_rank.items()},
-            **{name: float(values[i].mean()) for name, values in result.losses._asdict().items()},
-        }
+    def _list(self, failed: Mapping[int, int]) -> str:
+        return "; ".join(f"{words_of(self.members[i])} before step {step}" for i, step in failed.items())
 
-    return [line(i, seed) for i, seed in enumerate(seeds)]
+    def _hessians_at_changes(self, number: int) -> list[dict[str, Any]]:
+        """Hessian spectra before a window in which friction changes: at the old and at the new friction.
 
+        Spectra are written to files. A line for each is returned.
+        """
+        plan, every = self.plan, self.plan.measurement.diagnose_every
+        if not every:
+            return []
+        lines = []
+        for change in [0] if number == 0 else changes_between(plan, number, number + 1):
+            for when, task in (("end", change - 1), ("start", change)):
+                if task >= 0 and task % every == 0:
+                    about = {"when": when, "rows": "train", "step": number * plan.window_steps}
+                    lines += self._hessians(task, about, 2 * change + (when == "end"))
+        return lines
 
-def hessians_at_changes(plan: AntPlan, programs: AntPrograms, run: RunFolder, agents: Agent, number: int) -> None:
-    """Hessian spectra before a window in which friction changes: at the old and at the new friction."""
-    every = plan.measurement.diagnose_every
-    if not every:
-        return
-    for change in [0] if number == 0 else changes_between(plan, number, number + 1):
-        for when, task in (("end", change - 1), ("start", change)):
-            if task < 0 or task % every:
+    def _hessians(self, task: int, about: Mapping[str, Any], place: int) -> list[dict[str, Any]]:
+        """Spectra of all members that have not diverged, at the friction of a task."""
+        frictions = [friction_of_task(self.plan.problem, member.seed, task) for member in self.members]
+        keys = jax.vmap(lambda seed: _key(seed, place))(self.programs.seeds())
+        rows = self.programs.rows_at(self.agents, jnp.asarray(frictions, jnp.float32), keys)
+        lines = []
+        for i, member in enumerate(self.members):
+            if i in self.failed:
                 continue
-            frictions = [friction_of_task(plan.problem, seed, task) for seed in programs.seeds]
-            keys = jax.vmap(lambda seed, n=2 * change + (when == "end"): _key(seed, n))(programs.seed_array())
-            rows = programs.rows_at(agents, jnp.asarray(frictions, jnp.float32), keys)
-            for i, seed in enumerate(programs.seeds):
-                model, mine = jax.tree.map(lambda x, i=i: x[i], (agents.model, rows))
-                about = {
-                    "task": task,
-                    "seed": seed,
-                    "when": when,
-                    "rows": "train",
-                    "step": number * plan.window_steps,
-                    "friction": frictions[i],
-                }
-                for name, line, content in spectra(plan, model, mine, keys[i]):
-                    run.write(f"spectra/task{task}_{when}_{name}_seed{seed}.npz", content)
-                    run.append("diagnostics", [about | line])
+            model, mine = jax.tree.map(lambda x, i=i: x[i], (self.agents.model, rows))
+            names = {"task": task, "seed": member.seed, **member.values, **about, "friction": frictions[i]}
+            swept = f"_{swept_name(member.values)}" if member.values else ""
+            for name, line, content in spectra(self.plan, model, mine, keys[i]):
+                self.folder.write(f"spectra/task{task}_{about['when']}_{name}_seed{member.seed}{swept}.npz", content)
+                lines.append(names | line)
+        return lines
+
+
+def _combinations(programs: AntPrograms) -> list[Combination]:
+    """The combinations of the sweep; a single one without values if nothing is swept."""
+    first = programs.members[0].seed
+    return [member.values for member in programs.members if member.seed == first]
 
 
 def _key(seed, number):
     """For measurements, which must not affect training."""
     return jax.random.fold_in(jax.random.fold_in(jax.random.key(0x5EED), seed), number)
-
-
-def _words(rows: list[dict[str, Any]]) -> str:
-    returns = [row["return"] for row in rows if row["return"] is not None]
-    mean = f"{np.mean(returns):.1f}" if returns else "-"
-    return f"friction {rows[0]['friction']:.3f}, reward {np.mean([row['reward'] for row in rows]):.2f}, return {mean}"
 
 
 def _progress(console: Console, plan: AntPlan) -> Progress:

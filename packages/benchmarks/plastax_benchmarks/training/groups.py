@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +15,9 @@ from .host import Pace
 from .members import Member, groups_of, traced_values
 from .replicas import Replicas
 from .task import Learner, Totals, Trainer
+
+
+Tree = TypeVar("Tree")
 
 
 class Group(NamedTuple):
@@ -78,8 +81,8 @@ def train_group(
     return learner, totals
 
 
-def put_back(after: Learner, before: Learner, failed: Collection[int]) -> Learner:
-    """The learners after a task. Those that have diverged are as they were before it."""
+def put_back(after: Tree, before: Tree, failed: Collection[int]) -> Tree:
+    """The learners (or agents) after a task. Those that have diverged are as they were before it."""
     if not failed:
         return after
 

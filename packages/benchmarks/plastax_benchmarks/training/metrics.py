@@ -50,7 +50,7 @@ def not_finite(row: Mapping[str, Any]) -> str | None:
 
 def without_numbers(row: Mapping[str, Any], member: Member) -> Row:
     """The line of a member that has diverged: null for each number, and `"failed": true`."""
-    kept = {"task", "seed", *member.values}
+    kept = {"task", "step", "seed", *member.values}
     empty = {
         name: value if name in kept else dict.fromkeys(value) if isinstance(value, dict) else None
         for name, value in row.items()
@@ -58,12 +58,16 @@ def without_numbers(row: Mapping[str, Any], member: Member) -> Row:
     return empty | {"failed": True}
 
 
-def failed_in(rows: Sequence[Mapping[str, Any]], members: int) -> dict[int, int]:
-    """The members that have diverged according to the metrics, which have a line for each member after each task."""
+def failed_in(rows: Sequence[Mapping[str, Any]], members: int, unit: str = "task") -> dict[int, int]:
+    """The members that have diverged according to the metrics, and the task in which they did.
+
+    The metrics have a line for each member after each task. On the ant, `unit` is `"step"`, and windows are counted by
+    their last step.
+    """
     failed: dict[int, int] = {}
     for i, row in enumerate(rows):
         if row.get("failed"):
-            failed.setdefault(i % members, row["task"])
+            failed.setdefault(i % members, row[unit])
     return failed
 
 
