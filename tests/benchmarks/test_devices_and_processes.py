@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from one_of_several import toy_run
+from one_of_several import toy_ant, toy_run
 
 from plastax_benchmarks._errors import UsageError
 from plastax_benchmarks.cli import main
@@ -46,6 +46,7 @@ def numbers(row):
 
 def assert_close(folder, expected):
     """Equal up to rounding of float32: sums in another order, whose errors grow over a few hundred steps."""
+    assert {path.name for path in Path(folder).iterdir()} >= {path.name for path in Path(expected).iterdir()}
     for stream in ("metrics.jsonl", "diagnostics.jsonl"):
         rows, others = read_stream(Path(folder) / stream), read_stream(Path(expected) / stream)
         assert len(rows) == len(others)
@@ -64,28 +65,37 @@ def alone(tmp_path_factory):
     return toy_run(tmp_path_factory.mktemp("alone") / "run")
 
 
-def test_four_devices_give_the_numbers_of_one_and_checkpoints_move_between_them(tmp_path, alone):
+@pytest.fixture(scope="module")
+def ant_alone(tmp_path_factory):
+    """The same for the ant."""
+    return toy_ant(tmp_path_factory.mktemp("ant_alone") / "run")
+
+
+def test_four_devices_give_the_numbers_of_one_and_checkpoints_move_between_them(tmp_path, alone, ant_alone):
     toy_run(tmp_path / "from_one", tasks=2)
     # Six members on four devices: two of eight places are padding.
-    child = start([[str(tmp_path / "from_one"), {}], [str(tmp_path / "from_four"), {"tasks": 2}]], devices=4)
+    runs = {"from_one": {}, "from_four": {"tasks": 2}, "ant": {"ant": True, "tasks": [2, 4]}}
+    child = start([[str(tmp_path / name), options] for name, options in runs.items()], devices=4)
     output, errors = child.communicate(timeout=300)
     assert output.strip() == "4 devices: done", errors
     assert "device_count" in errors  # A sentence about the change.
     toy_run(tmp_path / "from_four")
+    assert_close(tmp_path / "ant", ant_alone)
     for folder in (tmp_path / "from_one", tmp_path / "from_four"):
         assert_close(folder, alone)
     rows = read_stream(alone / "metrics.jsonl")
     assert [bool(row.get("failed")) for row in rows] == 4 * [False, False, False, True, True, True]
 
 
-def test_a_process_that_dies_ends_the_others_and_a_restart_resumes(tmp_path, alone):
-    whole, killed = str(tmp_path / "whole"), str(tmp_path / "killed")
-    addresses = [f"127.0.0.1:{free_port()}" for _ in range(2)]
+def test_a_process_that_dies_ends_the_others_and_a_restart_resumes(tmp_path, alone, ant_alone):
+    whole, ant, killed = (str(tmp_path / name) for name in ("whole", "ant", "killed"))
+    addresses = [f"127.0.0.1:{free_port()}" for _ in range(3)]
 
     def runs(index):
         return [
             [whole, {"job": [addresses[0], 2, index]}],
-            [killed, {"job": [addresses[1], 2, index], "kill": 3 if index == 1 else None}],
+            [ant, {"job": [addresses[1], 2, index], "ant": True, "tasks": [2, 4]}],
+            [killed, {"job": [addresses[2], 2, index], "kill": 3 if index == 1 else None}],
         ]
 
     first, second = start(runs(0)), start(runs(1))
@@ -97,6 +107,7 @@ def test_a_process_that_dies_ends_the_others_and_a_restart_resumes(tmp_path, alo
     assert "RunStopped: process 1 of 2 (counted from 0) ended unexpectedly" in errors
     assert f"The first 2 tasks are saved in {killed}: start all processes again to resume" in errors
     assert_close(whole, alone)
+    assert_close(ant, ant_alone)
     # Now jax has to find out which process is which, as under Open MPI.
     job = {"OMPI_MCA_orte_hnp_uri": "4096.0;tcp://127.0.0.1:1", "OMPI_COMM_WORLD_SIZE": "2"}
     job |= {"JAX_COORDINATOR_ADDRESS": f"127.0.0.1:{free_port()}"}

@@ -57,7 +57,7 @@ def _run(config: RunConfig, sweep: dict[str, tuple[Any, ...]], processes: "Proce
     if isinstance(config.problem, SlipperyAntSettings):
         from ..rl.training import run_slippery_ant
 
-        run_slippery_ant(config, sweep=sweep)
+        run_slippery_ant(config, sweep=sweep, processes=processes)
         return
     from ..report.figure import draw
     from ..training.loop import run

@@ -7,6 +7,7 @@ number of devices. Numbers agree up to rounding, since a batched product may rou
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -49,6 +50,10 @@ class OneDevice:
         """The values of real members, from the results of a program."""
         return tree
 
+    def like_real(self, shapes: PyTree) -> PyTree:
+        """Shapes and types of the values of real members, from those of the results of a program."""
+        return shapes
+
     def member(self, tree: PyTree, i: int) -> PyTree:
         """The values of one member, on one device."""
         return jax.tree.map(lambda leaf: leaf[i], tree)
@@ -57,7 +62,7 @@ class OneDevice:
 class ManyDevices(OneDevice):
     """Members spread over several devices, in equal parts."""
 
-    def __init__(self, size: int, devices: Sequence[jax.Device]):
+    def __init__(self, size: int, devices: Sequence[Any]):
         """**Arguments:**
 
         - `size`: the number of members.
@@ -105,6 +110,10 @@ class ManyDevices(OneDevice):
 
         return jax.tree.map(of_leaf, tree)
 
+    def like_real(self, shapes: PyTree) -> PyTree:
+        """Without padding."""
+        return with_members(shapes, self.size)
+
     def member(self, tree: PyTree, i: int) -> PyTree:
         """One member, on the first device."""
         return jax.device_put(super().member(tree, i), self.devices[0])
@@ -114,7 +123,14 @@ class ManyDevices(OneDevice):
         return jnp.concatenate([leaf, *[leaf[-1:]] * missing]) if missing else leaf
 
 
-def spread_over(devices: Sequence[jax.Device], size: int) -> OneDevice:
+def with_members(shapes: PyTree, size: int) -> PyTree:
+    """Shapes and types with another number of members."""
+    return jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct((size, *leaf.shape[1:]), leaf.dtype, weak_type=leaf.weak_type), shapes
+    )
+
+
+def spread_over(devices: Sequence[Any], size: int) -> OneDevice:
     """Where the members of a group are trained: on as many of the devices as there are members."""
     count = min(len(devices), size)
     return ManyDevices(size, devices[:count]) if count > 1 else OneDevice(size)

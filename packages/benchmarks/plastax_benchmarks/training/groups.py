@@ -29,7 +29,7 @@ class Group(NamedTuple):
 
 
 def make_groups(
-    config: RunConfig, problem: Problem, data: Any, members: list[Member], devices: Sequence[jax.Device] = ()
+    config: RunConfig, problem: Problem, data: Any, members: list[Member], devices: Sequence[Any] = ()
 ) -> list[Group]:
     """The groups of a run, each with its programs, which are compiled when they are first called.
 

@@ -100,10 +100,11 @@ def run(
         except KeyboardInterrupt:
             if processes.count == 1:  # Others may be in the middle of a task.
                 loop.save()
-            console.print(
-                f"Stopped after {loop.saved or 0} of {loop.problem.num_tasks} tasks, which are saved in {folder.path}: "
-                "repeat the command to resume."
-            )
+            if processes.lost is None:
+                console.print(
+                    f"Stopped after {loop.saved or 0} of {loop.problem.num_tasks} tasks, which are saved in "
+                    f"{folder.path}: repeat the command to resume."
+                )
             raise
         loop.name_failed()
         return folder.path
@@ -183,7 +184,7 @@ class Loop:
             own = zip(self.groups, self.learners, strict=True)
             learners = self.shares.collect([group.replicas.devices.real(learner) for group, learner in own])
             self.folder.save(self.done, packed(learners))
-            self.processes.join([])  # Nobody counts on the checkpoint before it has been written.
+            self.processes.join([])  # The checkpoint counts once it has been written.
             self._note_saved()
 
     def _note_saved(self) -> None:

@@ -65,12 +65,7 @@ class Replicas:
 
     def like_saved(self) -> Learner:
         """Shapes and types of the learners in a checkpoint, which has no padding."""
-
-        def without_padding(leaf):
-            shape = (self.devices.size, *leaf.shape[1:])
-            return jax.ShapeDtypeStruct(shape, leaf.dtype, weak_type=leaf.weak_type)
-
-        return jax.tree.map(without_padding, jax.eval_shape(lambda: self.init(0)))
+        return self.devices.like_real(jax.eval_shape(lambda: self.init(0)))
 
     def begin_task(self, learner: Learner) -> Learner:
         """Prepares learners for the start of a task."""
