@@ -44,7 +44,7 @@ def test_the_command_of_a_configuration_gives_it_back(names, changes, flags):
     problem, *rest = arguments = arguments_of(config)
     if flags is not None:
         assert arguments == [problem, "--preset", names[1], "--method", names[2], *flags]
-    assert run_command.parse(problem, rest) == (config, {})
+    assert run_command.parse(problem, rest)[:2] == (config, {})
 
 
 def test_only_flags_that_differ():
@@ -102,7 +102,7 @@ def test_the_printed_commands_run_the_best_on_fresh_seeds(sweep, capsys):
     for line in commands:
         program, run, problem, *rest = shlex.split(line)
         assert (program, run) == ("plastax", "run")
-        config, _ = run_command.parse(problem, rest)
+        config, *_ = run_command.parse(problem, rest)
         parsed[config.method.name] = config
     for name, config in zip(("bp", "l2"), best_of(sweep).final_configs(5), strict=True):
         found = parsed[name]

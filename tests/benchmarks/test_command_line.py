@@ -144,13 +144,13 @@ def test_flags_that_mean_nothing_are_refused(arguments, meant, monkeypatch, caps
 
 def test_flags_replace_settings():
     arguments = ["--method", "l2", "--num-tasks", "12", "--learning-rate=0.5", "--width", "8", "--yardstick"]
-    config, sweep = run_command.parse("permuted-mnist", arguments)
+    config, sweep, _ = run_command.parse("permuted-mnist", arguments)
     assert (config.method.name, config.preset, config.problem.num_tasks) == ("l2", "laptop", 12)
     assert (config.optimizer.learning_rate, config.network.width, config.measurement.yardstick) == (0.5, 8, True)
     assert (config.method.weight_decay, sweep) == (1e-3, {})
     arguments = ["--preset", "paper", "--method=bp", "--channels", "4", "8", "--sweep", "learning-rate=1,2"]
     # The last one counts, for the defaults too.
-    paper, sweep = run_command.parse("continual-imagenet", [*arguments, "--sweep=momentum=0.5", "--method", "cbp"])
+    paper, sweep, _ = run_command.parse("continual-imagenet", [*arguments, "--sweep=momentum=0.5", "--method", "cbp"])
     assert (paper.preset, paper.method) == ("paper", METHODS["cbp"](replacement_rate=1e-5))
     assert paper.network.channels == (4, 8)
     assert sweep == {"learning_rate": (1.0, 2.0), "momentum": (0.5,)}

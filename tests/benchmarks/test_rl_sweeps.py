@@ -188,7 +188,7 @@ def test_only_real_numbers_share_a_program():
 def test_a_sweep_from_the_command_line(monkeypatch, tmp_path):
     seen = []
     monkeypatch.setattr("plastax_benchmarks.rl.ant.Ant", lambda backend: Sledge())
-    monkeypatch.setattr(training, "train", lambda config, programs, console: seen.append(programs) or config.folder)
+    monkeypatch.setattr(training, "train", lambda config, programs, **_: seen.append(programs) or config.folder)
     main(["slippery-ant", "--method", "l2", "--seeds", "2", "--sweep", "learning-rate=1e-4,1e-3", "--sweep", "width=4"])
     (programs,) = seen
     found = [(member.seed, member.values) for member in programs.members]

@@ -37,7 +37,7 @@ def store(folder, values):
 
 def parse(*arguments):
     problem, *rest = run_command._with_problem([str(each) for each in arguments])
-    return run_command.parse(problem, rest)
+    return run_command.parse(problem, rest)[:2]
 
 
 def test_a_file_and_a_folder_give_the_exact_settings(tmp_path):

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from .._errors import UsageError, check_name, usage_errors
 from ..config import PRESETS, RunConfig, configure
@@ -15,6 +15,10 @@ from ..problems.catalog import PROBLEMS, SlipperyAntSettings
 from ..training.members import Sweep, read_sweep
 from ._flags import given_settings, value_of
 from ._stored import check_arguments, stored_run
+
+
+if TYPE_CHECKING:
+    from ..training.processes import Processes
 
 
 USAGE = """\
@@ -28,6 +32,7 @@ Train a method on a stream of tasks. Repeat the command to resume a run that was
   plastax run continual-imagenet --preset paper --method cbp     the paper's scale
   plastax run permuted-mnist --method l2 --sweep weight-decay=1e-4,1e-3   in parallel, in one program
   plastax run --config runs/one --seed 10 --out runs/two         the exact settings of another run
+  plastax run permuted-mnist --preset paper --distributed        in each process of a cluster job
   plastax run PROBLEM --method M --help                          all settings, with their default values
 """
 
@@ -45,18 +50,66 @@ def main(arguments: Sequence[str]) -> None:
             f"the problem comes first and without a flag, as in `plastax run permuted-mnist --method l2`; got {problem}"
         )
     check_name("problem", problem, PROBLEMS)
-    config, sweep = parse(problem, rest)
+    config, sweep, options = parse(problem, rest)
+    # First of all: a process may get its devices from the cluster.
+    with _start(options) as processes:
+        _run(config, sweep, processes)
+
+
+def _run(config: RunConfig, sweep: Sweep, processes: "Processes") -> None:
+    """Trains, and draws a figure."""
     if isinstance(config.problem, SlipperyAntSettings):
         from ..rl.training import run_slippery_ant
 
-        run_slippery_ant(config, sweep=sweep)
+        run_slippery_ant(config, sweep=sweep, processes=processes)
         return
     from ..report.figure import draw
     from ..training.loop import run
 
-    folder = run(config, sweep=sweep)
-    draw([folder], folder / "run.png")
-    print(f"{folder}: metrics.jsonl, run.png; `plastax report {folder}` shows tables")
+    folder = run(config, sweep=sweep, processes=processes)
+    if processes.first:
+        draw([folder], folder / "run.png")
+        print(f"{folder}: metrics.jsonl, run.png; `plastax report {folder}` shows tables")
+
+
+@dataclass(frozen=True)
+class ProcessOptions:
+    """A run that is spread over several processes, each with its own devices."""
+
+    distributed: bool = False
+    """Share the members of the run with other processes. Start the same command in each of them."""
+
+    coordinator_address: str | None = None
+    """HOST:PORT where process 0 listens. Without it and the next two, jax looks for SLURM, Open MPI or Kubernetes."""
+
+    num_processes: int | None = None
+    """The number of processes."""
+
+    process_id: int | None = None
+    """The number of this process, from 0."""
+
+
+class Request(NamedTuple):
+    """What the command line asks for."""
+
+    config: RunConfig
+    sweep: Sweep
+    processes: ProcessOptions
+
+
+def _start(options: ProcessOptions) -> "Processes":
+    """Connects the processes of a job."""
+    given = (options.coordinator_address, options.num_processes, options.process_id)
+    if options.distributed:
+        from ..training.start import start_processes
+
+        return start_processes(*given)
+    for name, value in zip(("--coordinator-address", "--num-processes", "--process-id"), given, strict=True):
+        if value is not None:
+            raise UsageError(f"{name} has no effect without --distributed")
+    from ..training.processes import Processes
+
+    return Processes()
 
 
 def _with_problem(arguments: Sequence[str]) -> Sequence[str]:
@@ -65,8 +118,8 @@ def _with_problem(arguments: Sequence[str]) -> Sequence[str]:
     return arguments if stored is None else [stored.config.problem.name, *arguments]
 
 
-def parse(problem: str, arguments: Sequence[str]) -> tuple[RunConfig, Sweep]:
-    """The configuration and the sweep from the command line. Names are read first: all defaults depend on them."""
+def parse(problem: str, arguments: Sequence[str]) -> Request:
+    """The request of a command line. Names are read first: all defaults depend on them."""
     import tyro
 
     with usage_errors():
@@ -96,7 +149,7 @@ def parse(problem: str, arguments: Sequence[str]) -> tuple[RunConfig, Sweep]:
             config=(tyro.conf.OmitArgPrefixes,),
         )
         sweep = _read_sweep(given.run, given.sweep)
-        return given.run, stored.sweep if stored is not None and not sweep else sweep
+        return Request(given.run, stored.sweep if stored is not None and not sweep else sweep, given.processes)
 
 
 def _rates(arguments: Sequence[str]) -> dict[str, float]:
@@ -135,6 +188,7 @@ def _arguments(default: RunConfig) -> type:
                 metavar="RUN", help="A run folder or a config.json: start from its exact settings, seeds and sweep."
             ),
         ] = None
+        processes: ProcessOptions = ProcessOptions()
 
     return Arguments
 

@@ -145,7 +145,13 @@ def _read(problem: str, arguments: Sequence[str]) -> tuple[Arguments, list[str]]
             return_unknown_args=True,
             description="Train many configurations of several methods. All settings of `plastax run` work, too.",
         )
-    instead = {"--method": "--methods", "--sweep": "--grid", "--seed": "--first-seed"}
+    instead = {
+        "--method": "--methods",
+        "--sweep": "--grid",
+        "--seed": "--first-seed",
+        "--config": "--grid",
+        "--distributed": "--engine ray",
+    }
     for flag, _ in given_settings(rest):
         if flag in instead:
             raise UsageError(f"a sweep has {instead[flag]} instead of {flag}")

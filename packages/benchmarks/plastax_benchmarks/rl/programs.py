@@ -1,6 +1,7 @@
 """The compiled programs of a run of the ant: all members at once, compiled once for all frictions."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +10,7 @@ from jaxtyping import Array, Float, Key, UInt32
 from .._errors import UsageError
 from .._settings import flag, is_real
 from ..config import RunConfig
+from ..training.devices import spread_over
 from ..training.members import Member, groups_of, members_of, sweepable, traced_values
 from .agent import Agent, AntSetup, WindowResult, collect, init_agent, train_window
 from .environment import Environment
@@ -32,19 +34,28 @@ def shared_config(config: RunConfig, members: Sequence[Member]) -> RunConfig:
 class AntPrograms:
     """Functions of all members at once."""
 
-    def __init__(self, config: RunConfig, environment: Environment, members: Sequence[Member] | None = None):
+    def __init__(
+        self,
+        config: RunConfig,
+        environment: Environment,
+        members: Sequence[Member] | None = None,
+        devices: Sequence[Any] = (),
+    ):
         """**Arguments:**
 
         - `config`: the settings that all members share; see `shared_config`.
         - `environment`: the ant, or another environment.
         - `members`: seeds with values for the same settings; all seeds of `config` by default.
+        - `devices`: where to train them; by default on one device.
         """
         self.config = config
         self.members = members_of(config, {}) if members is None else list(members)
         problem = plan_of(config).problem
         values = [traced_values(config, member) for member in self.members]
-        self._values = {name: jnp.array([own[name] for own in values], jnp.float32) for name in values[0]}
-        self._schedules = jnp.asarray([problem.schedule(member.seed) for member in self.members], jnp.int32)
+        self.devices = spread_over(devices, len(self.members))
+        schedules = jnp.asarray([problem.schedule(member.seed) for member in self.members], jnp.int32)
+        values = {name: jnp.array([own[name] for own in values], jnp.float32) for name in values[0]}
+        self._seeds, self._schedules, self._values = self.devices.place((self.seeds(), schedules, values))
 
         def setup_of(values: dict[str, Float[Array, ""]]) -> AntSetup:
             return AntSetup(config.replace(**values), environment)
@@ -59,11 +70,15 @@ class AntPrograms:
             frictions = jnp.full(problem.num_steps, friction, jnp.float32)
             return collect(AntSetup(config, environment), agent, key, frictions)[1]
 
-        self._init = jax.jit(jax.vmap(init))
+        def over_members(function):
+            """`function(*own, *constants)` for all members; each has its own values and constants."""
+            return jax.jit(self.devices.program(jax.vmap(lambda own, constants: function(*own, *constants))))
+
+        self._init = over_members(init)
         # Agents are not donated: those that diverge in a window are put back to their state before it. Rollouts need
         # more memory than agents.
-        self._window = jax.jit(jax.vmap(window))
-        self._rows_at = jax.jit(jax.vmap(rows_at))
+        self._window = over_members(window)
+        self._rows_at = over_members(rows_at)
 
     def seeds(self) -> UInt32[Array, " members"]:
         """The seed of each member."""
@@ -71,12 +86,17 @@ class AntPrograms:
 
     def init(self) -> Agent:
         """All agents, before the first step."""
-        return self._init(self.seeds(), self._values)
+        return self._init((), (self._seeds, self._values))
+
+    def like_saved(self) -> Agent:
+        """Shapes and types of the agents in a checkpoint."""
+        return self.devices.like_real(jax.eval_shape(self.init))
 
     def window(self, agents: Agent) -> tuple[Agent, WindowResult]:
         """All agents after a window of updates, and its measurements."""
-        return self._window(agents, self._schedules, self._values)
+        agents, result = self._window(self.devices.place((agents,)), (self._schedules, self._values))
+        return agents, self.devices.real(result)
 
     def rows_at(self, agents: Agent, frictions: Float[Array, " members"], keys: Key[Array, " members"]) -> RolloutRows:
         """A rollout at some friction, for the Hessians. It does not affect training."""
-        return self._rows_at(agents, frictions, keys)
+        return self._rows_at(self.devices.place((agents, frictions, keys)), ())

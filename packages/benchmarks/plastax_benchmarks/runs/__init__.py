@@ -15,4 +15,6 @@ from ._interrupts import (
 )
 from ._lock import take_lock as take_lock
 from ._reports import ReportPlace as ReportPlace, swept_name as swept_name
+from ._settings import versions as versions
 from ._streams import read_stream as read_stream
+from ._trees import unflatten as unflatten

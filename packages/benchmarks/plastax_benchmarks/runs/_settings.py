@@ -110,6 +110,11 @@ def _processor() -> str:
     return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
 
 
+def versions() -> dict[str, str | None]:
+    """The versions of Python and of the packages that results depend on."""
+    return {"python": platform.python_version(), **{package: _version(package) for package in PACKAGES}}
+
+
 def environment() -> dict[str, Any]:
     """Everything that the last bits of a result are known to depend on."""
     import jax
@@ -117,8 +122,7 @@ def environment() -> dict[str, Any]:
     devices = jax.devices()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {
-        "python": platform.python_version(),
-        **{package: _version(package) for package in PACKAGES},
+        **versions(),
         "platform": devices[0].platform,
         "device_kind": devices[0].device_kind,
         "device_count": len(devices),

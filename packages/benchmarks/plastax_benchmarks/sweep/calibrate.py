@@ -43,7 +43,7 @@ def calibrate(config: RunConfig, combinations: Sequence[Combination], most: int)
     tasks, program = make(config)
     measured: list[Measured] = []
     before, memory = _peak(jax), _memory(jax)
-    for size in _sizes(config, min(most, len(members)), jax.default_backend()):
+    for size in _sizes(config, min(most, len(members)), len(jax.local_devices())):
         if len(measured) and _expected(measured, before, size) > memory:
             break
         begin = time.perf_counter()
@@ -61,11 +61,12 @@ def _expected(measured: Sequence[Measured], before: float, size: int) -> float:
     return last.bytes + (size - last.members) * (last.bytes - before) / last.members
 
 
-def _sizes(config: RunConfig, most: int, platform: str) -> list[int]:
-    if config.network.takes_images and platform == "cpu":
-        return [1]  # Convolutional networks are trained one after the other there.
-    between = [round(math.sqrt(most))] if most >= 8 else []
-    return sorted({1, *between, most})
+def _sizes(config: RunConfig, most: int, devices: int) -> list[int]:
+    """Numbers of members to measure. On several devices, up to their number takes as long as one."""
+    if config.network.takes_images and devices == 1:
+        return [1]  # Members are trained one after the other.
+    between = [devices] if devices > 1 else [round(math.sqrt(most))] if most >= 8 else []
+    return sorted({1, *(size for size in between if size < most), most})
 
 
 def _supervised(config: RunConfig) -> tuple[int, Callable[[Sequence[Any]], Any]]:
@@ -84,7 +85,7 @@ def _supervised(config: RunConfig) -> tuple[int, Callable[[Sequence[Any]], Any]]
     networks = 2 if config.measurement.yardstick and not config.method.renews_network else 1
 
     def prepare(members: Sequence[Any]) -> tuple[Callable[[], float], Callable[[], None]]:
-        (group,) = make_groups(config, problem, data, list(members))
+        (group,) = make_groups(config, problem, data, list(members), jax.local_devices())
         replicas, size = group.replicas, group.trainer.block
         steps = sum(map(group.trainer.steps_in, range(tasks))) / tasks
         calls = max(1, min(group.trainer.steps_in(task) // size for task in (0, tasks - 1)))
@@ -125,7 +126,7 @@ def _ant(config: RunConfig) -> tuple[int, Callable[[Sequence[Any]], Any]]:
     environment = Ant(plan.problem.backend)
 
     def prepare(members: Sequence[Any]) -> tuple[Callable[[], float], Callable[[], None]]:
-        programs = AntPrograms(shared_config(config, members), environment, members)
+        programs = AntPrograms(shared_config(config, members), environment, members, jax.local_devices())
         agents = jax.block_until_ready(programs.window(programs.init())[0])
 
         def one_task() -> float:

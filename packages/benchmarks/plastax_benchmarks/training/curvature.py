@@ -10,6 +10,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import AxisType
 from jaxtyping import PRNGKeyArray, PyTree
 
 import plastax_diagnostics as diagnostics
@@ -68,7 +69,8 @@ def diagnose(
         key = _key(view, held_out)
         model, examples = look(trainer, learner, view, key, trainer.config.measurement.diagnose_size, held_out)
         chunk = _CHUNKS.get(trainer.config.network.name)
-        samples = diagnostics.Samples((examples.inputs, examples.targets), chunk=chunk)
+        mesh = _mesh(trainer, len(examples.inputs))
+        samples = diagnostics.Samples((examples.inputs, examples.targets), chunk=chunk, mesh=mesh)
         report = diagnostics.plasticity_report(
             model,
             trainer.problem.loss,
@@ -226,6 +228,20 @@ def _width(trainer: Trainer, model: diagnostics.ApplyModel) -> int:
 
 _CHUNKS = {"convnet": 100, "resnet18": 50}
 """Rows at a time: the patches of a convolution take many times the memory of its input."""
+
+
+def _mesh(trainer: Trainer, rows: int) -> jax.sharding.Mesh | None:
+    """The devices of this process to spread the rows of a report over; `None` for one device.
+
+    Only for networks with convolutions, whose products take most of the time. Products of dense networks use kernels
+    that need all rows on one device. All rows are used on any number of devices: if they cannot be divided evenly,
+    some devices are left out, so results only differ by rounding.
+    """
+    devices = jax.local_devices()
+    if not trainer.config.network.takes_images:
+        return None
+    count = max(each for each in range(1, len(devices) + 1) if rows % each == 0)
+    return jax.make_mesh((count,), ("samples",), (AxisType.Auto,), devices=devices[:count]) if count > 1 else None
 
 
 def _effort(trainer: Trainer) -> diagnostics.Effort:

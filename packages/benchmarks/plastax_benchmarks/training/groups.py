@@ -1,7 +1,7 @@
 """Groups: members of a run that share compiled programs, and what the host does with their learners."""
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from .._errors import UsageError
 from ..config import RunConfig
 from ..problems.stream import Problem
+from .devices import spread_over
 from .host import Pace
 from .members import Member, groups_of, traced_values
 from .replicas import Replicas
@@ -27,14 +28,28 @@ class Group(NamedTuple):
     places: list[int]
 
 
-def make_groups(config: RunConfig, problem: Problem, data: Any, members: list[Member]) -> list[Group]:
-    """The groups of a run, each with its programs, which are compiled when they are first called."""
+def make_groups(
+    config: RunConfig, problem: Problem, data: Any, members: list[Member], devices: Sequence[Any] = ()
+) -> list[Group]:
+    """The groups of a run, each with its programs, which are compiled when they are first called.
+
+    **Arguments:**
+
+    - `config`: the configuration of the run.
+    - `problem`, `data`: the problem and its data.
+    - `members`: the members that are trained.
+    - `devices`: where to train them; by default on one device.
+    """
     groups = []
+    shared = {}  # Groups of equal size share one copy of the data on each device.
     for own, places in groups_of(config, members):
         trainer = Trainer(problem, own)
         _check_rank_steps(trainer)
         replicas = [Member(members[i].seed, traced_values(config, members[i])) for i in places]
-        groups.append(Group(trainer, Replicas(trainer, data, replicas), places))
+        spread = spread_over(devices, len(places))
+        if spread.count not in shared:
+            shared[spread.count] = spread.share(data)
+        groups.append(Group(trainer, Replicas(trainer, shared[spread.count], replicas, spread), places))
     return groups
 
 

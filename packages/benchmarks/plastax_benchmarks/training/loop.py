@@ -26,10 +26,10 @@ from ..runs import (
     ReportPlace,
     RunFolder,
     hold_interrupts,
-    open_run,
     read_stream,
     swept_name,
     terminate_like_interrupt,
+    versions,
 )
 from .curvature import diagnose, epsilon_rank_at
 from .evaluate import Evaluation
@@ -37,16 +37,25 @@ from .groups import Group, make_groups, packed, put_back, train_group, unpacked
 from .host import Pace, keep_compiled_programs
 from .members import Member, Sweep, combinations_of, members_of, words_of
 from .metrics import Row, add_yardstick, failed_in, not_finite, rows_of, score, without_numbers
+from .processes import Processes, open_folder
 from .progress import progress_bar
+from .shares import Part, Restored, Shares, checksum
 from .stored import restore
 from .task import Learner, TaskView, Totals, Trainer
+from .wire import Package
 
 
 MAY_CHANGE = ("num_tasks", "checkpoint_every")
 """Settings that may differ when a run is resumed, since its results do not depend on them."""
 
 
-def run(config: RunConfig, *, sweep: Sweep | None = None, console: Console | None = None) -> Path:
+def run(
+    config: RunConfig,
+    *,
+    sweep: Sweep | None = None,
+    console: Console | None = None,
+    processes: Processes | None = None,
+) -> Path:
     """Trains a method on a problem, or resumes a run that was stopped.
 
     !!! example
@@ -68,33 +77,43 @@ def run(config: RunConfig, *, sweep: Sweep | None = None, console: Console | Non
         others are trained one after the other. The values are in each line of the metrics. If a member diverges, its
         metrics are null from that task on, and training of the others continues.
     - `console`: where to show progress.
+    - `processes`: the processes that share the members of the run, from `start_processes`, in a `with` block. All of
+        them call this function with the same arguments, and process 0 writes the folder.
 
     **Returns:**
 
     The folder of the run.
     """
-    console = Console() if console is None else console
+    processes = Processes() if processes is None else processes
+    console = (Console() if console is None else console) if processes.first else Console(quiet=True)
     set_lapack_threads(1)
     keep_compiled_programs()
     # Before the folder is created, so that a mistake leaves nothing behind.
     with usage_errors():
         members = members_of(config, sweep or {})
+        share = processes.share(len(members))
         assert isinstance(config.problem, SupervisedProblem)
         problem, data = load_problem(config.problem, config.data_dir)
-    groups = make_groups(config, problem, data, members)
     stored = config.as_json() | ({"sweep": combinations_of(sweep)} if sweep else {})
-    folder = open_run(config.folder, stored, may_change=MAY_CHANGE, read=stored_form)
+    if processes.count > 1:
+        processes.check_equal(stored | versions() | {"the data": checksum(data)})
+    groups = make_groups(config, problem, data, members[share.start : share.stop], jax.local_devices())
+    whole = make_groups(config, problem, data, members) if processes.first and processes.count > 1 else []
+    shares = Shares(processes, len(members), _parts(groups, share.start), _parts(whole))
+    folder = open_folder(processes, config.folder, stored, may_change=MAY_CHANGE, read=stored_form)
     with folder, terminate_like_interrupt():
-        loop = Loop(config, groups, members, folder, console)
+        loop = Loop(config, groups, members, share, folder, console, processes, shares)
         loop.restore()
         try:
             loop.train_tasks()
         except KeyboardInterrupt:
-            loop.save()
-            console.print(
-                f"Stopped after {loop.done} of {loop.problem.num_tasks} tasks, which are saved in {folder.path}: "
-                "repeat the command to resume."
-            )
+            if processes.count == 1:  # Others may be in the middle of a task.
+                loop.save()
+            if processes.lost is None:
+                console.print(
+                    f"Stopped after {loop.saved or 0} of {loop.problem.num_tasks} tasks, which are saved in "
+                    f"{folder.path}: repeat the command to resume."
+                )
             raise
         loop.name_failed()
         return folder.path
@@ -106,16 +125,39 @@ def stored_form(values: dict[str, Any]) -> dict[str, Any]:
     return RunConfig.from_json(values).as_json() | sweep
 
 
+def _parts(groups: list[Group], start: int = 0) -> list[Part]:
+    return [Part([start + i for i in group.places], group.replicas.like_saved()) for group in groups]
+
+
 class Loop:
     """The state of a run between tasks."""
 
     def __init__(
-        self, config: RunConfig, groups: list[Group], members: list[Member], folder: RunFolder, console: Console
+        self,
+        config: RunConfig,
+        groups: list[Group],
+        members: list[Member],
+        share: range,
+        folder: RunFolder,
+        console: Console,
+        processes: Processes,
+        shares: Shares,
     ):
+        """**Arguments:**
+
+        - `config`: the configuration of the run.
+        - `groups`: the programs of the members of this process.
+        - `members`: the members of all processes.
+        - `share`: the indices of those of this process.
+        - `folder`, `console`: where results are written, and where progress is shown.
+        - `processes`, `shares`: the processes, and which of them has which learners.
+        """
         assert isinstance(config.problem, SupervisedProblem)
         assert isinstance(config.measurement, TaskMeasurement)
         self.config, self.problem, self.measurement = config, config.problem, config.measurement
         self.groups, self.members, self.folder, self.console = groups, members, folder, console
+        self.processes, self.shares, self.share = processes, shares, share
+        self.own = members[share.start : share.stop]
         self.paces = [Pace() for _ in groups]
         self.learners = [group.replicas.init(0) for group in groups]
         self.done = 0
@@ -125,21 +167,38 @@ class Loop:
 
     def restore(self) -> None:
         """Goes back to the last checkpoint, if there is one."""
-        found = restore(self.folder.restore, self.config, packed(self.learners))
+        found = self.shares.hand_out(self._read() if self.processes.first else None)
         if found is not None:
-            self.done, learners = found
-            self.learners = unpacked(learners)
-            self.saved = self.done
-            metrics = self.folder.path / "metrics.jsonl"
-            self.failed = failed_in(read_stream(metrics), len(self.members)) if metrics.exists() else {}
+            self.done, self.failed = found.step, found.failed
+            self.learners = [
+                group.replicas.devices.place(learner)
+                for group, learner in zip(self.groups, found.learners, strict=True)
+            ]
+            self._note_saved()
             if self.done < self.problem.num_tasks:
                 self.console.print(f"Resuming {self.folder.path} after {self.done} tasks.")
+
+    def _read(self) -> Restored | None:
+        """The last checkpoint, with the learners of all members."""
+        found = restore(self.folder.restore, self.config, packed(self.shares.like))
+        if found is None:
+            return None
+        metrics = self.folder.path / "metrics.jsonl"
+        failed = failed_in(read_stream(metrics), len(self.members)) if metrics.exists() else {}
+        return Restored(found[0], unpacked(found[1]), failed)
 
     def save(self) -> None:
         """Saves the learners between two tasks. Before the first task there is nothing to save."""
         if self.done and self.saved != self.done:
-            self.folder.save(self.done, packed(self.learners))
-            self.saved = self.done
+            own = zip(self.groups, self.learners, strict=True)
+            learners = self.shares.collect([group.replicas.devices.real(learner) for group, learner in own])
+            self.folder.save(self.done, packed(learners))
+            self.processes.join([])  # The checkpoint counts once it has been written.
+            self._note_saved()
+
+    def _note_saved(self) -> None:
+        self.saved = self.done
+        self.processes.note_saved(f"The first {self.done} tasks are saved in {self.folder.path}")
 
     def train_tasks(self) -> None:
         """Trains all remaining tasks."""
@@ -177,10 +236,11 @@ class Loop:
             self._add_previous_accuracy(rows, learners, task)
         if self.measurement.yardstick:
             add_yardstick(rows, self._yardstick(rows, task, steps, advance))
+        rows = self.processes.join(rows)
         failed = self._with_new_failures(rows, task)
         if failed:
             learners = [
-                put_back(after, before, [group.places.index(i) for i in failed if i in group.places])
+                put_back(after, before, [k for k, i in enumerate(group.places) if self.share[i] in failed])
                 for group, after, before in zip(self.groups, learners, self.learners, strict=True)
             ]
         if diagnosed:
@@ -215,11 +275,11 @@ class Loop:
         return [learner for learner, _ in trained], [totals for _, totals in trained]
 
     def _rows(self, task: int, steps: int, totals: list[Totals], learners: list[Learner]) -> list[Row]:
-        """A line of the metrics for each member, in order."""
-        rows: list[Row] = [{}] * len(self.members)
+        """A line of the metrics for each member of this process, in order."""
+        rows: list[Row] = [{}] * len(self.own)
         for group, learner, sums in zip(self.groups, learners, totals, strict=True):
             found: Evaluation = group.replicas.evaluate(learner, task)
-            members = [self.members[i] for i in group.places]
+            members = [self.own[i] for i in group.places]
             regression = group.trainer.problem.loss != "cross_entropy"
             for i, row in zip(
                 group.places, rows_of(members, task, steps, sums, found, regression=regression), strict=True
@@ -243,13 +303,16 @@ class Loop:
 
     def _diagnose(self, learners: list[Learner], task: int, when: str, failed: Collection[int]) -> list[dict[str, Any]]:
         """Writes spectra and reports of all members to files, and returns a line for each."""
-        lines = []
+        found = []
         for member, trainer, learner, view in self._each(learners, task, failed):
             for rows, line, report in diagnose(trainer, learner, view, values=member.values):
-                lines.append({"task": task, "seed": member.seed, **member.values, "when": when, "rows": rows, **line})
+                names = {"task": task, "seed": member.seed, **member.values, "when": when, "rows": rows}
                 place = ReportPlace(task, member.seed, swept_name(member.values), when, rows)
-                self.folder.write(place.file, report)
-        return lines
+                found.append((names | line, place.file, report))
+        collected = self._collected(found)
+        for _, file, report in collected:
+            self.folder.write(file, report)
+        return [line for line, _, _ in collected]
 
     def _epsilon_ranks(self, learners: list[Learner], task: int) -> list[dict[str, Any]]:
         """A line for each member: how much curvature it has for the task that is about to begin."""
@@ -258,18 +321,22 @@ class Loop:
             found = epsilon_rank_at(trainer, learner, view, rows=rows, values=member.values)
             names = {"task": task, "seed": member.seed, **member.values, "when": "start", "rows": "held_out"}
             lines.append(names | {"samples": found.samples, "eps": found.eps, "epsilon_rank": found.count})
-        return lines
+        return self._collected(lines)
+
+    def _collected(self, values: list) -> list:
+        """The values of all processes, in process 0."""
+        return [value for package in self.processes.collect(Package(values)) for value in package.value]
 
     def _each(
         self, learners: list[Learner], task: int, failed: Collection[int]
     ) -> Iterator[tuple[Member, Trainer, Learner, TaskView]]:
-        """All members that have not diverged, in order, each with its trainer, its learner and its task."""
+        """Members of this process that have not diverged, in order: trainer, learner and task of each."""
         homes = {i: (n, k) for n, group in enumerate(self.groups) for k, i in enumerate(group.places)}
-        for i, member in enumerate(self.members):
-            if i not in failed:
+        for i, member in enumerate(self.own):
+            if self.share[i] not in failed:
                 n, k = homes[i]
-                own = jax.tree.map(lambda leaf, k=k: leaf[k], learners[n])
-                yield member, self.groups[n].trainer, own, self.groups[n].replicas.view(k, task)
+                trainer, replicas, _ = self.groups[n]
+                yield member, trainer, replicas.devices.member(learners[n], k), replicas.view(k, task)
 
     def _with_new_failures(self, rows: list[Row], task: int) -> dict[int, int]:
         """The members that have diverged so far. Their numbers become null. If no member is left, the run stops."""

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
 from . import batch_one_sgd as _batch_one_sgd, evaluate as _evaluate
+from .devices import OneDevice
 from .members import Member
 from .task import NOTHING, Learner, Replica, TaskView, Totals, Trainer, keys_of
 
@@ -15,12 +16,21 @@ from .task import NOTHING, Learner, Replica, TaskView, Totals, Trainer, keys_of
 class Replicas:
     """Functions of several members at once. They share one program, so their values may only differ in real numbers."""
 
-    def __init__(self, trainer: Trainer, data: PyTree, members: Sequence[Member], *, side_by_side: bool | None = None):
+    def __init__(
+        self,
+        trainer: Trainer,
+        data: PyTree,
+        members: Sequence[Member],
+        devices: OneDevice | None = None,
+        *,
+        side_by_side: bool | None = None,
+    ):
         """**Arguments:**
 
         - `trainer`: the functions of one replica.
         - `data`: the data of the problem. It is an argument of the compiled programs, not a constant in them.
         - `members`: the members, which must have values for the same settings.
+        - `devices`: where they are trained; by default all on one device.
         - `side_by_side`: whether they are batched, or trained one after the other. By default, networks that take
             images are not batched: a single convolution already uses all cores of a CPU.
         """
@@ -28,13 +38,14 @@ class Replicas:
         if len(names) != 1:
             raise ValueError(f"members must have values for the same settings, got {sorted(map(sorted, names))}")
         self.trainer = trainer
-        self.data = data
-        self.size = len(members)
+        self.devices = OneDevice(len(members)) if devices is None else devices
+        self.data = self.devices.share(data)
         keys = [keys_of(member.seed) for member in members]
-        self.replicas = Replica(
+        replicas = Replica(
             jax.tree.map(lambda *leaves: jnp.stack(leaves), *keys),
             {name: jnp.array([member.values[name] for member in members], jnp.float32) for name in next(iter(names))},
         )
+        self.replicas: Replica = self.devices.place(replicas)
         side_by_side = not trainer.config.network.takes_images if side_by_side is None else side_by_side
         batched = _side_by_side if side_by_side else _one_by_one
         # One program for all members, so all of them must be able to use it.
@@ -46,7 +57,7 @@ class Replicas:
             def one(own, replica, data, index, *numbers):
                 return function(*own, replica, TaskView(data, replica.keys, index), *numbers)
 
-            return jax.jit(batched(one))
+            return jax.jit(self.devices.program(batched(one)))
 
         self._init = over_replicas(lambda replica, view: trainer.init(replica, view.index))
         self._train = over_replicas(partial(trainer.train, block=trainer.block, batch_one=batch_one))
@@ -60,7 +71,11 @@ class Replicas:
 
     def init(self, index: int) -> Learner:
         """New learners for the start of a task."""
-        return self._init((), self.replicas, self.data, jnp.asarray(index))
+        return self._call(self._init, (), jnp.asarray(index))
+
+    def like_saved(self) -> Learner:
+        """Shapes and types of the learners in a checkpoint, which has no padding."""
+        return self.devices.like_real(jax.eval_shape(lambda: self.init(0)))
 
     def begin_task(self, learner: Learner) -> Learner:
         """Prepares learners for the start of a task."""
@@ -68,36 +83,40 @@ class Replicas:
 
     def nothing(self) -> Totals:
         """Totals at the start of a task."""
-        return jax.tree.map(lambda leaf: jnp.zeros((self.size, *leaf.shape), leaf.dtype), NOTHING)
+        return jax.tree.map(lambda leaf: jnp.zeros((self.devices.padded, *leaf.shape), leaf.dtype), NOTHING)
 
     def orders(self, index: int) -> Array:
         """The order of rows in each epoch of a task. It is drawn once and used for all parts of the task."""
         if self._known_orders is None or self._known_orders[0] != index:
-            self._known_orders = index, self._orders((), self.replicas, self.data, jnp.asarray(index))
+            self._known_orders = index, self._call(self._orders, (), jnp.asarray(index))
         return self._known_orders[1]
 
     def train(self, learner: Learner, totals: Totals, index: int, start: int, stop: int) -> tuple[Learner, Totals]:
         """Trains some blocks of a task."""
         own = (learner, totals, self.orders(index))
-        return self._train(own, self.replicas, self.data, *_numbers(index, start, stop))
+        return self._call(self._train, own, *_numbers(index, start, stop))
 
     def train_rest(self, learner: Learner, totals: Totals, index: int, start: int, stop: int) -> tuple[Learner, Totals]:
         """Trains the steps after the last block of a task."""
         own = (learner, totals, self.orders(index))
-        return self._train_rest(own, self.replicas, self.data, *_numbers(index, start, stop))
+        return self._call(self._train_rest, own, *_numbers(index, start, stop))
 
     def evaluate(self, learner: Learner, index: int) -> _evaluate.Evaluation:
         """What is measured after a task."""
-        return self._evaluate((learner,), self.replicas, self.data, jnp.asarray(index))
+        return self.devices.real(self._call(self._evaluate, (learner,), jnp.asarray(index)))
 
     def test_accuracy(self, learner: Learner, index: int) -> Array:
         """Accuracy on held-out rows of a task."""
-        return self._test_accuracy((learner,), self.replicas, self.data, jnp.asarray(index))
+        return self.devices.real(self._call(self._test_accuracy, (learner,), jnp.asarray(index)))
+
+    def _call(self, program: Callable, own: tuple, *numbers: Array):
+        """Calls a program with the values of all replicas."""
+        return program(self.devices.place(own), self.replicas, self.data, *numbers)
 
     def view(self, i: int, index: int) -> TaskView:
         """A task as replica `i` sees it."""
-        keys = jax.tree.map(lambda leaf: leaf[i], self.replicas.keys)
-        return TaskView(self.data, keys, jnp.asarray(index))
+        keys = self.devices.member(self.replicas.keys, i)
+        return TaskView(self.devices.first(self.data), keys, jnp.asarray(index))
 
 
 def _numbers(*numbers: int) -> tuple[Array, ...]:
