@@ -23,9 +23,9 @@ SWEEP = {"learning_rate": (0.01, 1e20)}
 """One half of the members diverges in the first task."""
 
 
-def toy_ant(folder, tasks=(4,), job=None):
-    """Trains three seeds on a sledge, with Hessians, and resumes the run if there is more than one number of tasks."""
-    config = tiny(seeds=3, diagnose_every=2, diagnose_size=10, checkpoint_every=2, out=Path(folder))
+def toy_ant(folder, tasks=(4,), job=None, diagnose=2):
+    """Trains three seeds on a sledge, and resumes the run if there is more than one number of tasks."""
+    config = tiny(seeds=3, diagnose_every=diagnose, diagnose_size=10, checkpoint_every=2, out=Path(folder))
     with Processes() if job is None else start_processes(*job) as processes:
         from plastax_benchmarks.rl.programs import AntPrograms
         from plastax_benchmarks.rl.training import train

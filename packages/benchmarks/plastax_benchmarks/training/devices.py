@@ -3,7 +3,8 @@
 Members are independent, so each device trains its own without communication, in one program: `jax.shard_map` over an
 axis of members. The number of members is padded to a multiple of the number of devices by repeating the last one.
 Padding stays on the devices: checkpoints and metrics only have real members, so a run can be resumed with another
-number of devices. Numbers agree up to rounding, since a batched product may round differently for fewer members.
+number of devices. Numbers agree up to rounding, since a batched product may round differently for fewer members: to
+5e-7 after 100 steps of SGD on permuted MNIST, until training amplifies the difference (docs/scaling.md).
 """
 
 from collections.abc import Callable, Sequence
