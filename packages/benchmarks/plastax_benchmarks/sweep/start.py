@@ -175,6 +175,7 @@ class _Runner:
             return
         shutil.rmtree(self.folder.path / job.name, ignore_errors=True)
         self.folder.remove(job)
+        self._done_at_death.pop(job.name, None)  # A half may get this name.
         halves = self.folder.add(job.halves())
         self.folder.write()
         for half in halves:
