@@ -18,6 +18,7 @@ from ..training.members import Member, members_of
 
 
 CONTENT, OUTCOME = "sweep.json", "outcome.json"
+_LEFTOVERS = (f".tmp-{CONTENT}", ".seen-")
 
 
 @dataclass(frozen=True)
@@ -167,8 +168,9 @@ def open_sweep(path: Path, configs: Mapping[str, RunConfig]) -> Iterator[SweepFo
     new = {method: base_of(config) for method, config in configs.items()}
     try:
         path.mkdir(parents=True, exist_ok=True)
-        # A calibration that failed may have left logs.
-        others = sorted(file.name for file in path.iterdir() if file.name not in ("lock", "logs"))
+        # A calibration that failed may have left logs, and a kill may have left temporary files.
+        names = (file.name for file in path.iterdir())
+        others = sorted(name for name in names if name not in ("lock", "logs") and not name.startswith(_LEFTOVERS))
     except (FileExistsError, NotADirectoryError) as error:
         raise RunError(f"{path} is a file, or is inside a file: choose another folder (--out)") from error
     except OSError as error:
@@ -212,6 +214,13 @@ def _check_bases(folder: SweepFolder, new: Mapping[str, Mapping[str, Any]]) -> N
     """Refuses another sweep: another problem or preset, or other settings of a method."""
     shared = ("problem", "preset")
     old = dict(folder.bases)
+    known = {method for method, base in old.items() if set(shared) <= set(base)}
+    lost = sorted({*old, *(job.method for job in folder.jobs)} - known)
+    if lost:
+        raise RunError(
+            f"{folder.path / CONTENT} lacks the settings of {', '.join(lost)}: restore it from a backup, or use "
+            "another --out"
+        )
     wrong = [
         f"  {name}: {next(iter(old.values()))[name]!r} in the folder, {next(iter(new.values()))[name]!r} now"
         for name in shared
