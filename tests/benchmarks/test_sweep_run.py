@@ -17,7 +17,7 @@ from toy import toy_config
 
 from plastax_benchmarks.cli import main
 from plastax_benchmarks.runs import RunError, RunStopped, read_stream
-from plastax_benchmarks.sweep import worker
+from plastax_benchmarks.sweep import start, worker
 from plastax_benchmarks.sweep.folder import Outcome, open_sweep, read_outcome, read_sweep_folder
 from plastax_benchmarks.sweep.local import LocalEngine
 from plastax_benchmarks.sweep.start import make_plan, run_jobs
@@ -31,7 +31,7 @@ QUIET = Console(quiet=True)
 class HereEngine:
     """Serves requests in this process, unless `answer` has a reply of its own."""
 
-    at_once = 1
+    at_once = sharing = 1
 
     def __init__(self, answer=lambda name, request: None):
         self.queue, self.served, self.answer = deque(), [], answer
@@ -214,6 +214,31 @@ def test_a_calibration_measures_time_and_memory(tmp_path):
     assert sum(job.size for job in plan.jobs) == 3
     for job in plan.jobs:
         assert job.seconds == pytest.approx(speed.seconds(job.size))
+
+
+def test_jobs_that_run_at_the_same_time_share_memory(tmp_path):
+    known = configs("l2", num_tasks=2)
+    # Each member needs 10 of 80 bytes, and all of them together take the same time as one.
+    speed = [2, 80.0, [[1, 1.0, 0.0, 10.0], [8, 1.0, 0.0, 80.0]]]
+    engine = HereEngine(lambda name, request: {"speed": speed})
+    sizes = []
+    for engine.sharing in (1, 2):
+        with open_sweep(tmp_path / "new", known) as folder:
+            grids = {"l2": {"weight_decay": tuple(i / 10 for i in range(8))}}
+            sizes.append([job.size for job in make_plan(folder, known, grids, engine, QUIET).jobs])
+    assert sizes == [[8], [4, 4]]
+
+
+@pytest.mark.parametrize("dry", [["--dry-run"], []])
+def test_a_sweep_that_is_stopped_before_its_first_job_has_saved_nothing(tmp_path, monkeypatch, capsys, dry):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(start, "make_plan", interrupt)
+    with pytest.raises(SystemExit):
+        main([*COMMAND, "--out", str(tmp_path / "new"), *dry])
+    assert capsys.readouterr().out == "Stopped. Nothing was started.\n"
+    assert not (tmp_path / "new").exists()
 
 
 COMMAND = [

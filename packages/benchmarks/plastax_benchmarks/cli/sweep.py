@@ -107,7 +107,7 @@ def start(
     from rich.console import Console
 
     from ..runs import terminate_like_interrupt
-    from ..sweep.folder import open_sweep, peek_sweep
+    from ..sweep.folder import is_sweep, open_sweep, peek_sweep
     from ..sweep.start import make_plan, run_jobs
 
     check_options(options)
@@ -126,7 +126,9 @@ def start(
             result = run_jobs(folder, engine, console, data_dir)
         except KeyboardInterrupt:
             engine.stop()
-            console.print(f"Stopped. What is done is saved in {out}: repeat the command to resume.")
+            saved = f"What is done is saved in {out}: repeat the command to resume."
+            words = "Nothing was started." if dry_run or not is_sweep(out) else saved
+            console.print(f"Stopped. {words}", markup=False, highlight=False, soft_wrap=True)
             raise
         finally:
             engine.stop()

@@ -52,6 +52,13 @@ class RayEngine:
             rooms.append(resources.get("GPU", 0) // self._gpus)
         return max(1, int(min(rooms)))
 
+    @property
+    def sharing(self) -> int:
+        """The largest number of workers that share the memory of a machine, or of a GPU."""
+        if self._gpus:
+            return max(1, int(1 / self._gpus))
+        return max([1, *(int(node["Resources"].get("CPU", 0) // self._cpus) for node in self._nodes())])
+
     def submit(self, name: str, request: Mapping[str, Any]) -> None:
         """Queues a request."""
         # A process for each request, which returns all memory when it ends.

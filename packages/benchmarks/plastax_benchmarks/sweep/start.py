@@ -81,7 +81,8 @@ def _calibrate(
                 if "speed" not in reply:
                     raise _calibration_failed(method, reply)
                 tasks, memory, measured = reply["speed"]
-                speeds[method] = Speed(tasks, memory, tuple(Measured(*each) for each in measured))
+                # A calibration sees all memory of its machine, which other jobs use at the same time.
+                speeds[method] = Speed(tasks, memory / engine.sharing, tuple(Measured(*each) for each in measured))
     return speeds
 
 
