@@ -23,6 +23,7 @@ from plastax_benchmarks.sweep.local import LocalEngine
 from plastax_benchmarks.sweep.start import make_plan, run_jobs
 from plastax_benchmarks.sweep.words import end_words, plan_words
 from plastax_benchmarks.sweep.worker import serve
+from plastax_benchmarks.training.replicas import Replicas
 
 
 QUIET = Console(quiet=True)
@@ -204,14 +205,23 @@ def test_an_error_in_a_job_keeps_its_traceback_in_the_log(tmp_path, monkeypatch)
     assert read_outcome(tmp_path / "bp-1") == result.failed["bp-1"]
 
 
-def test_a_calibration_measures_time_and_memory(tmp_path):
-    known = configs("l2", num_tasks=2)
+def test_a_calibration_measures_time_and_memory(tmp_path, monkeypatch):
+    known = configs("l2", num_tasks=2, train_size=5000)
+    calls, train = [], Replicas.train
+
+    def spy(self, learner, totals, index, start, stop):
+        calls.append(stop - start)
+        return train(self, learner, totals, index, start, stop)
+
+    monkeypatch.setattr(Replicas, "train", spy)
     with open_sweep(tmp_path, known) as folder:
         plan = make_plan(folder, known, {"l2": {"weight_decay": (0.0, 0.1, 0.2)}}, HereEngine(), QUIET)
     (speed,) = plan.speeds.values()
     assert [measured.members for measured in speed.measured] == [1, 3]
     assert all(measured.task_seconds > 0 and measured.bytes > 2**20 for measured in speed.measured)
     assert sum(job.size for job in plan.jobs) == 3
+    # Calls of many blocks, as in a run: the time of each call would outweigh that of a single small block.
+    assert max(calls) > 5
     for job in plan.jobs:
         assert job.seconds == pytest.approx(speed.seconds(job.size))
 
