@@ -1,6 +1,7 @@
 """The best configuration of a sweep, from made-up run folders, against numbers worked by hand and by scipy."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -349,3 +350,17 @@ def test_runs_of_somebody_else(tmp_path):
     assert (method.best.mean, method.best.config) == (0.5, None)
     assert best_of(tmp_path).final_configs(1) == []
     assert "There is no command to run it: there is no problem 'chess': choose one of" in sentences(method)[-1]
+
+
+def test_checkpoints_that_vanish_meanwhile_do_not_matter(tmp_path, monkeypatch):
+    write(tmp_path / "sweep" / "l2", {decay(0.1): [[0.5]]})
+    (tmp_path / "sweep" / "l2" / "checkpoints" / "2").mkdir(parents=True)
+    scandir = os.scandir
+
+    def vanished(path="."):
+        if os.fspath(path).endswith("checkpoints/2"):
+            raise FileNotFoundError(path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", vanished)
+    assert len(best_of(tmp_path / "sweep").methods) == 1

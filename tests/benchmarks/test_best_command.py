@@ -140,6 +140,13 @@ def test_final_seeds_are_run_and_never_tuning_seeds(sweep, monkeypatch):
     (sweep / "sweep.json").write_text(json.dumps({"methods": {}, "jobs": jobs}))
     best("sweep", "--final-seeds", "3")
     assert started[1][0]["l2"].seed == 8
+    # Seeds that were evaluated before the sweep used them.
+    final = sweep.with_name("sweep-final")
+    final.mkdir()
+    jobs = [asdict(Job("l2-1", "l2", ({},), seed=3, seeds=3))]
+    (final / "sweep.json").write_text(json.dumps({"methods": {}, "jobs": jobs}))
+    with pytest.raises(SystemExit, match=r"sweep-final has evaluated seeds .* \(3, 5\): rename or delete"):
+        best("sweep", "--final-seeds", "3")
 
 
 def test_a_final_run(tmp_path, capsys):

@@ -1,7 +1,9 @@
 """Sweeps before they run: grids, plans, and the folder's list of jobs."""
 
+import errno
 import json
 import math
+from dataclasses import asdict
 
 import pytest
 from toy import toy_config
@@ -13,6 +15,7 @@ from plastax_benchmarks.config.paper_tables import SWEEPS
 from plastax_benchmarks.methods import METHODS
 from plastax_benchmarks.problems.catalog import PROBLEMS
 from plastax_benchmarks.runs import RunBusy, RunError
+from plastax_benchmarks.sweep import memory
 from plastax_benchmarks.sweep.folder import Job, missing_members, open_sweep, peek_sweep, read_sweep_folder
 from plastax_benchmarks.sweep.grids import methods_by_default, read_grids
 from plastax_benchmarks.sweep.plan import Measured, Speed, choose_size, jobs_of
@@ -125,10 +128,10 @@ def test_seeds_that_are_not_consecutive_are_separate_jobs():
 
 
 def test_a_job_is_halved_by_configurations_then_by_seeds():
-    whole = Job("l2-1", "l2", ({"a": 1}, {"a": 2}, {"a": 3}), 100, 3, seconds=1.0)
+    whole = Job("l2-1", "l2", ({"a": 1}, {"a": 2}, {"a": 3}), 100, 3, seconds=9.0, bytes=1e9)
     first, second = whole.halves()
     assert (first.combinations, second.combinations) == (whole.combinations[:1], whole.combinations[1:])
-    assert first.seconds is None
+    assert (first.seconds, second.seconds, first.bytes) == (3.0, 6.0, None)
     assert [(half.seed, half.seeds) for half in first.halves()] == [(100, 1), (101, 2)]
 
 
@@ -203,3 +206,43 @@ def test_another_sweep_is_refused(tmp_path):
     (tmp_path / "sweep" / "sweep.json").write_text("{")
     with pytest.raises(RunError, match=r"sweep.json cannot be read"), open_sweep(tmp_path / "sweep", configs("bp")):
         pass
+
+
+def test_a_sweep_that_was_killed_before_its_first_job_can_be_repeated(tmp_path):
+    (tmp_path / "logs").mkdir()
+    for name in ("lock", ".tmp-sweep.json-0123abcd", ".seen-0123abcd"):
+        (tmp_path / name).write_text("")
+    with open_sweep(tmp_path, configs("bp")) as folder:
+        assert folder.jobs == []
+
+
+@pytest.mark.parametrize("methods", [{}, {"bp": {"problem": "permuted-mnist"}}])
+def test_a_list_of_jobs_without_their_settings_gets_a_sentence(tmp_path, methods):
+    jobs = [asdict(Job("bp-1", "bp", ({},), 100, 1))]
+    (tmp_path / "sweep.json").write_text(json.dumps({"methods": methods, "jobs": jobs}))
+    with (
+        pytest.raises(RunError, match=r"sweep.json lacks the settings of bp: restore"),
+        open_sweep(tmp_path, configs("l2")),
+    ):
+        pass
+
+
+def test_a_folder_that_cannot_be_written_gets_a_sentence(tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.open", refuse)
+        with pytest.raises(RunError, match=r"cannot be used \(Read-only"), open_sweep(tmp_path, configs("bp")):
+            pass
+
+
+def test_the_memory_of_a_container_does_not_count_cached_files_as_used(tmp_path, monkeypatch):
+    monkeypatch.setattr(memory, "_GROUPS", tmp_path)
+    monkeypatch.setattr(memory, "_available", lambda: 10000.0)
+    assert memory.free_memory() == pytest.approx(8000.0)
+    for name, text in (("max", "1000"), ("current", "900"), ("stat", "anon 100\ninactive_file 600\n")):
+        (tmp_path / f"memory.{name}").write_text(text)
+    assert memory.free_memory() == pytest.approx(0.8 * 700)
+    (tmp_path / "memory.max").write_text("max\n")
+    assert memory.free_memory() == pytest.approx(8000.0)

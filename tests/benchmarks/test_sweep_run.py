@@ -1,5 +1,6 @@
 """Sweeps while they run: what is resumed, what has failed, and what is added later."""
 
+import errno
 import io
 import json
 import os
@@ -15,12 +16,14 @@ from rich.console import Console
 from toy import toy_config
 
 from plastax_benchmarks.cli import main
-from plastax_benchmarks.runs import RunStopped, read_stream
+from plastax_benchmarks.runs import RunError, RunStopped, read_stream
+from plastax_benchmarks.sweep import start, worker
 from plastax_benchmarks.sweep.folder import Outcome, open_sweep, read_outcome, read_sweep_folder
 from plastax_benchmarks.sweep.local import LocalEngine
 from plastax_benchmarks.sweep.start import make_plan, run_jobs
 from plastax_benchmarks.sweep.words import end_words, plan_words
 from plastax_benchmarks.sweep.worker import serve
+from plastax_benchmarks.training.replicas import Replicas
 
 
 QUIET = Console(quiet=True)
@@ -29,7 +32,7 @@ QUIET = Console(quiet=True)
 class HereEngine:
     """Serves requests in this process, unless `answer` has a reply of its own."""
 
-    at_once = 1
+    at_once = sharing = 1
 
     def __init__(self, answer=lambda name, request: None):
         self.queue, self.served, self.answer = deque(), [], answer
@@ -138,6 +141,53 @@ def test_a_job_whose_worker_dies_is_resumed_until_it_dies_without_progress(tmp_p
     assert "twice without finishing a task" in result.failed["l2-1"].failed
 
 
+def test_a_half_that_gets_the_name_of_the_whole_is_resumed_after_its_first_death(tmp_path):
+    deaths = []
+
+    def dies(name, request):
+        deaths.append(name)
+        return {"killed": "the worker was killed (SIGKILL)"} if len(deaths) <= 3 else {"outcome": None}
+
+    grids = {"l2": {"weight_decay": (0.0, 0.1)}}
+    folder, result = sweep(tmp_path, configs("l2", num_tasks=1), grids, HereEngine(dies))
+    assert [job.name for job in folder.jobs] == ["l2-1", "l2-2"]
+    assert deaths == ["l2-1", "l2-1", "l2-1", "l2-2", "l2-1"]
+    assert result.failed == {}
+
+
+@pytest.mark.parametrize("also_refuses_the_log", [False, True])
+def test_a_disk_that_fills_up_outside_of_a_run_folder_stops_the_job(tmp_path, monkeypatch, also_refuses_the_log):
+    from plastax_benchmarks.training import loop
+
+    full = OSError(errno.ENOSPC, "No space left on device")
+
+    def run(*_, **__):
+        raise ValueError("something else") if also_refuses_the_log else full
+
+    def record(*_):
+        raise full
+
+    monkeypatch.setattr(loop, "run", run)
+    monkeypatch.setattr(worker, "_record", record)
+    with pytest.raises(RunStopped, match=r"bp-1: a file could not be written .No space left on device.*: free some"):
+        sweep(tmp_path, configs("bp", num_tasks=1), {"bp": {}}, HereEngine())
+
+
+def test_damaged_files_of_a_job(tmp_path):
+    known, grids = configs("bp", num_tasks=1), {"bp": {}}
+    sweep(tmp_path, known, grids, HereEngine(lambda name, request: {"outcome": None}))
+    (tmp_path / "bp-1").mkdir()
+    (tmp_path / "bp-1" / "metrics.jsonl").write_text('{"task": 0, "seed": 100}\n')
+    # All tasks are done, so it has not failed, whatever this file says.
+    (tmp_path / "bp-1" / "outcome.json").write_text("garbage")
+    folder, result = sweep(tmp_path, known, grids, HereEngine())
+    assert result.states["bp-1"].finished
+    assert list(end_words(folder, result)) == []
+    (tmp_path / "bp-1" / "metrics.jsonl").write_text("garbage\n")
+    with pytest.raises(RunError, match=r"line 1 is broken .* delete .*bp-1 to train this job again"):
+        sweep(tmp_path, known, grids, HereEngine())
+
+
 def test_a_full_disk_stops_the_sweep(tmp_path):
     full = HereEngine(lambda name, request: {"outcome": asdict(Outcome("stopped", "the disk is full"))})
     with pytest.raises(RunStopped, match="bp-1: the disk is full"):
@@ -155,16 +205,50 @@ def test_an_error_in_a_job_keeps_its_traceback_in_the_log(tmp_path, monkeypatch)
     assert read_outcome(tmp_path / "bp-1") == result.failed["bp-1"]
 
 
-def test_a_calibration_measures_time_and_memory(tmp_path):
-    known = configs("l2", num_tasks=2)
+def test_a_calibration_measures_time_and_memory(tmp_path, monkeypatch):
+    known = configs("l2", num_tasks=2, train_size=5000)
+    calls, train = [], Replicas.train
+
+    def spy(self, learner, totals, index, start, stop):
+        calls.append(stop - start)
+        return train(self, learner, totals, index, start, stop)
+
+    monkeypatch.setattr(Replicas, "train", spy)
     with open_sweep(tmp_path, known) as folder:
         plan = make_plan(folder, known, {"l2": {"weight_decay": (0.0, 0.1, 0.2)}}, HereEngine(), QUIET)
     (speed,) = plan.speeds.values()
     assert [measured.members for measured in speed.measured] == [1, 3]
     assert all(measured.task_seconds > 0 and measured.bytes > 2**20 for measured in speed.measured)
     assert sum(job.size for job in plan.jobs) == 3
+    # Calls of many blocks, as in a run: the time of each call would outweigh that of a single small block.
+    assert max(calls) > 5
     for job in plan.jobs:
         assert job.seconds == pytest.approx(speed.seconds(job.size))
+
+
+def test_jobs_that_run_at_the_same_time_share_memory(tmp_path):
+    known = configs("l2", num_tasks=2)
+    # Each member needs 10 of 80 bytes, and all of them together take the same time as one.
+    speed = [2, 80.0, [[1, 1.0, 0.0, 10.0], [8, 1.0, 0.0, 80.0]]]
+    engine = HereEngine(lambda name, request: {"speed": speed})
+    sizes = []
+    for engine.sharing in (1, 2):
+        with open_sweep(tmp_path / "new", known) as folder:
+            grids = {"l2": {"weight_decay": tuple(i / 10 for i in range(8))}}
+            sizes.append([job.size for job in make_plan(folder, known, grids, engine, QUIET).jobs])
+    assert sizes == [[8], [4, 4]]
+
+
+@pytest.mark.parametrize("dry", [["--dry-run"], []])
+def test_a_sweep_that_is_stopped_before_its_first_job_has_saved_nothing(tmp_path, monkeypatch, capsys, dry):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(start, "make_plan", interrupt)
+    with pytest.raises(SystemExit):
+        main([*COMMAND, "--out", str(tmp_path / "new"), *dry])
+    assert capsys.readouterr().out == "Stopped. Nothing was started.\n"
+    assert not (tmp_path / "new").exists()
 
 
 COMMAND = [
@@ -232,3 +316,22 @@ def test_the_local_engine_stops_its_worker(tmp_path):
     engine.stop()
     assert engine.running() == set()
     assert engine.wait(0.1) == []
+
+
+def test_a_worker_that_is_interrupted_ends_quietly():
+    """Python cannot end the thread that reads standard input, and would abort."""
+    code = """if True:
+        from plastax_benchmarks.sweep import worker
+        def interrupted(request):
+            raise KeyboardInterrupt
+        worker.serve = interrupted
+        worker.main()
+    """
+    process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdin is not None
+    assert process.stderr is not None
+    with process.stdin, process.stderr:
+        process.stdin.write(b"{}\n")
+        process.stdin.flush()  # And not closed.
+        assert process.wait(60) == 130
+        assert b"Fatal" not in process.stderr.read()

@@ -9,6 +9,8 @@ from ._engines import EngineOptions
 
 
 if TYPE_CHECKING:
+    from collections.abc import Set
+
     from ..config import RunConfig
 
 
@@ -77,7 +79,7 @@ def best(
                 line = command(config, folder / _name(config, choices))
                 console.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
     if final_seeds is not None:
-        _run_final(choices, folder, jobs)
+        _run_final(choices, folder, jobs, found.tuning_seeds | set(planned))
 
 
 def _final_folder(sweep: Path) -> Path:
@@ -92,7 +94,7 @@ def _name(config: "RunConfig", choices: "list[RunConfig]") -> str:
     return config.method.name if alone else f"{config.problem.name}-{config.preset}-{config.method.name}"
 
 
-def _run_final(choices: "list[RunConfig]", folder: Path, options: EngineOptions) -> None:
+def _run_final(choices: "list[RunConfig]", folder: Path, options: EngineOptions, tuning: "Set[int]") -> None:
     """Runs configurations as a sweep of their own. The same command resumes it.
 
     **Arguments:**
@@ -100,7 +102,9 @@ def _run_final(choices: "list[RunConfig]", folder: Path, options: EngineOptions)
     - `choices`: the best configuration of each method, with fresh seeds, and without a folder.
     - `folder`: of that sweep.
     - `options`: where and how its jobs run.
+    - `tuning`: seeds that have chosen the configurations. An earlier evaluation may have used some of them.
     """
+    from ..sweep.folder import is_sweep, planned_seeds
     from .sweep import start
 
     if not choices:
@@ -109,5 +113,11 @@ def _run_final(choices: "list[RunConfig]", folder: Path, options: EngineOptions)
     for problem, preset in problems:
         own = {one.method.name: one for one in choices if (one.problem.name, one.preset) == (problem, preset)}
         out = folder if len(problems) == 1 else folder / f"{problem}-{preset}"
+        both = sorted(tuning & planned_seeds(out)) if is_sweep(out) else []
+        if both:
+            raise UsageError(
+                f"{out} has evaluated seeds that have become tuning seeds since ({', '.join(map(str, both))}): rename "
+                "or delete that folder, and repeat the command for fresh seeds"
+            )
         start(own, {method: {} for method in own}, out, options)
     print(f"`plastax report {folder}` shows tables")

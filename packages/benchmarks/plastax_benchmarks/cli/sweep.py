@@ -81,6 +81,9 @@ def main(arguments: Sequence[str]) -> None:
         methods = methods or methods_by_default(problem, given.grid)
         configs = _configs(problem, methods, given, settings)
         grids = read_grids(configs, given.grid)
+        for flag, name in given_settings(settings):
+            if any(name in grid for grid in grids.values()):
+                raise UsageError(f"{flag} is also in the grid, which tries its own values: leave one of them out")
     out = given.out or Path("runs") / f"sweep-{problem}-{given.preset}"
     start(configs, grids, out, given.jobs, dry_run=given.dry_run)
     if not given.dry_run:
@@ -107,7 +110,7 @@ def start(
     from rich.console import Console
 
     from ..runs import terminate_like_interrupt
-    from ..sweep.folder import open_sweep, peek_sweep
+    from ..sweep.folder import is_sweep, open_sweep, peek_sweep
     from ..sweep.start import make_plan, run_jobs
 
     check_options(options)
@@ -126,7 +129,9 @@ def start(
             result = run_jobs(folder, engine, console, data_dir)
         except KeyboardInterrupt:
             engine.stop()
-            console.print(f"Stopped. What is done is saved in {out}: repeat the command to resume.")
+            saved = f"What is done is saved in {out}: repeat the command to resume."
+            words = "Nothing was started." if dry_run or not is_sweep(out) else saved
+            console.print(f"Stopped. {words}", markup=False, highlight=False, soft_wrap=True)
             raise
         finally:
             engine.stop()

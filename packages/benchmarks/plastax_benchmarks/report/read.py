@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,7 +54,7 @@ def find_runs(folders: Iterable[Path]) -> list[Path]:
     for folder in folders:
         if not folder.is_dir():
             raise ValueError(f"{folder} is not a folder")
-        here = [path.parent for path in sorted(folder.rglob("config.json")) if (path.parent / "metrics.jsonl").exists()]
+        here = [path for path in run_folders(folder) if (path / "metrics.jsonl").exists()]
         if not here:
             raise ValueError(
                 f"no run found in {folder} or below it: a run is a folder with config.json and metrics.jsonl"
@@ -166,3 +167,13 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             result[prefix + name] = value
     return result
+
+
+def run_folders(folder: Path) -> list[Path]:
+    """All folders with a `config.json`, in order. Those of checkpoints, which runs remove meanwhile, are left out."""
+    found = []
+    for parent, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if name != "checkpoints"]
+        if "config.json" in files:
+            found.append(Path(parent))
+    return sorted(found)

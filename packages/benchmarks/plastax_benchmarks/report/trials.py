@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 from ..config import RunConfig
 from ..training.members import combinations_of
 from .group import MAY_DIFFER, planned_length
-from .read import Run, number, read_runs
+from .read import Run, number, read_runs, run_folders
 
 
 State = Literal["complete", "diverged", "failed", "incomplete"]
@@ -109,8 +109,7 @@ def read_trials(folder: Path) -> list[Trial]:
 def _run_folders(folder: Path) -> list[Path]:
     if not folder.is_dir():
         raise ValueError(f"{folder} is not a folder: name the folder of a sweep, or a folder with runs below it")
-    found = [path.parent for path in sorted(folder.rglob("config.json"))]
-    return [path for path in found if not _is_evaluation(path, folder)]
+    return [path for path in run_folders(folder) if not _is_evaluation(path, folder)]
 
 
 def _is_evaluation(path: Path, root: Path) -> bool:

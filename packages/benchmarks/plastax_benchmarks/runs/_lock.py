@@ -13,7 +13,10 @@ def take_lock(folder: Path) -> int:
 
     **Returns:** the descriptor that holds the lock until it is closed.
     """
-    descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o666)
+    except OSError as error:
+        raise RunError(f"{folder} cannot be used ({error.strerror}): choose another folder (--out)") from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         holder = f"pid {os.getpid()} on {socket.gethostname()}\n".encode()

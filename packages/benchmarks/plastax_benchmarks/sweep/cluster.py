@@ -52,6 +52,13 @@ class RayEngine:
             rooms.append(resources.get("GPU", 0) // self._gpus)
         return max(1, int(min(rooms)))
 
+    @property
+    def sharing(self) -> int:
+        """The largest number of workers that share the memory of a machine, or of a GPU."""
+        if self._gpus:
+            return max(1, int(1 / self._gpus))
+        return max([1, *(int(node["Resources"].get("CPU", 0) // self._cpus) for node in self._nodes())])
+
     def submit(self, name: str, request: Mapping[str, Any]) -> None:
         """Queues a request."""
         # A process for each request, which returns all memory when it ends.
@@ -95,6 +102,8 @@ class RayEngine:
     def _environment(self) -> dict[str, str]:
         """Variables of the workers: their threads, and what this process has set for jax."""
         mine = {name: value for name, value in os.environ.items() if name.startswith(("JAX_", "XLA_", "PLASTAX_"))}
+        if 0 < self._gpus < 1:  # Several workers share a GPU, of which jax would reserve three quarters for each.
+            mine.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", f"{0.9 * self._gpus:.3f}")
         return mine | threads(self._cpus)
 
     def _check_room(self) -> None:

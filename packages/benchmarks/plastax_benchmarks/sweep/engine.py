@@ -13,6 +13,11 @@ class Engine(Protocol):
         """The number of workers at the same time."""
         ...
 
+    @property
+    def sharing(self) -> int:
+        """The largest number of workers that share the memory of a machine, or of a GPU."""
+        ...
+
     def submit(self, name: str, request: Mapping[str, Any]) -> None:
         """Queues a request."""
         ...

@@ -18,6 +18,7 @@ from ..training.members import Member, members_of
 
 
 CONTENT, OUTCOME = "sweep.json", "outcome.json"
+_LEFTOVERS = (f".tmp-{CONTENT}", ".seen-")
 
 
 @dataclass(frozen=True)
@@ -48,10 +49,15 @@ class Job:
         if len(self.combinations) > 1:
             middle = len(self.combinations) // 2
             parts = (self.combinations[:middle], self.combinations[middle:])
-            return [replace(self, combinations=part, seconds=None, bytes=None) for part in parts]
+            return [self._share(replace(self, combinations=part)) for part in parts]
         first = self.seeds // 2
-        one = replace(self, seeds=first, seconds=None, bytes=None)
-        return [one, replace(one, seed=self.seed + first, seeds=self.seeds - first)]
+        halves = replace(self, seeds=first), replace(self, seed=self.seed + first, seeds=self.seeds - first)
+        return [self._share(half) for half in halves]
+
+    def _share(self, part: "Job") -> "Job":
+        """A part of this job, with its share of the estimated time. Its memory is not known: the estimate was wrong."""
+        seconds = None if self.seconds is None else self.seconds * part.size / self.size
+        return replace(part, seconds=seconds, bytes=None)
 
 
 @dataclass(frozen=True)
@@ -167,8 +173,9 @@ def open_sweep(path: Path, configs: Mapping[str, RunConfig]) -> Iterator[SweepFo
     new = {method: base_of(config) for method, config in configs.items()}
     try:
         path.mkdir(parents=True, exist_ok=True)
-        # A calibration that failed may have left logs.
-        others = sorted(file.name for file in path.iterdir() if file.name not in ("lock", "logs"))
+        # A calibration that failed may have left logs, and a kill may have left temporary files.
+        names = (file.name for file in path.iterdir())
+        others = sorted(name for name in names if name not in ("lock", "logs") and not name.startswith(_LEFTOVERS))
     except (FileExistsError, NotADirectoryError) as error:
         raise RunError(f"{path} is a file, or is inside a file: choose another folder (--out)") from error
     except OSError as error:
@@ -212,6 +219,13 @@ def _check_bases(folder: SweepFolder, new: Mapping[str, Mapping[str, Any]]) -> N
     """Refuses another sweep: another problem or preset, or other settings of a method."""
     shared = ("problem", "preset")
     old = dict(folder.bases)
+    known = {method for method, base in old.items() if set(shared) <= set(base)}
+    lost = sorted({*old, *(job.method for job in folder.jobs)} - known)
+    if lost:
+        raise RunError(
+            f"{folder.path / CONTENT} lacks the settings of {', '.join(lost)}: restore it from a backup, or use "
+            "another --out"
+        )
     wrong = [
         f"  {name}: {next(iter(old.values()))[name]!r} in the folder, {next(iter(new.values()))[name]!r} now"
         for name in shared

@@ -23,7 +23,7 @@ class LocalEngine:
     """
 
     def __init__(self, logs: Path, cpus: int | None = None):
-        self.at_once = 1
+        self.at_once = self.sharing = 1
         self._logs, self._cpus = logs, cpus
         self._queue: deque[tuple[str, Mapping[str, Any]]] = deque()
         self._worker: tuple[str, subprocess.Popen[bytes]] | None = None

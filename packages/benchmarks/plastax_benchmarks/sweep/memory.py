@@ -3,6 +3,7 @@
 from pathlib import Path
 
 
+_GROUPS = Path("/sys/fs/cgroup")
 SHARE = 0.8
 """The share of free memory that a plan uses. The rest is for measurements and other programs."""
 
@@ -11,7 +12,7 @@ def free_memory() -> float:
     """Bytes that a job on this machine may use: free memory, or what is left of a container's limit."""
     limits = [_available(), *_of_container()]
     known = [limit for limit in limits if limit is not None]
-    return SHARE * min(known) if known else float("inf")
+    return SHARE * max(0.0, min(known)) if known else float("inf")
 
 
 def _available() -> float | None:
@@ -26,13 +27,16 @@ def _available() -> float | None:
 def _of_container() -> list[float | None]:
     """What is left of the limits of control groups, which containers and cluster managers set."""
     places = (
-        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
-        ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+        ("memory.max", "memory.current", "memory.stat"),
+        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat"),
     )
     left: list[float | None] = []
-    for limit, used in places:
+    for names in places:
         try:
-            left.append(float(int(Path(limit).read_text()) - int(Path(used).read_text())))
+            limit, used, stat = ((_GROUPS / name).read_text() for name in names)
+            # Cached files count as used, but make room when memory is needed.
+            cached = dict(line.split() for line in stat.splitlines()).get("inactive_file", "0")
+            left.append(float(int(limit) - int(used) + int(cached)))
         except (OSError, ValueError):  # Not there, or "max".
             left.append(None)
     return left

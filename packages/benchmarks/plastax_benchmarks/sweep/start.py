@@ -81,7 +81,8 @@ def _calibrate(
                 if "speed" not in reply:
                     raise _calibration_failed(method, reply)
                 tasks, memory, measured = reply["speed"]
-                speeds[method] = Speed(tasks, memory, tuple(Measured(*each) for each in measured))
+                # A calibration sees all memory of its machine, which other jobs use at the same time.
+                speeds[method] = Speed(tasks, memory / engine.sharing, tuple(Measured(*each) for each in measured))
     return speeds
 
 
@@ -175,6 +176,7 @@ class _Runner:
             return
         shutil.rmtree(self.folder.path / job.name, ignore_errors=True)
         self.folder.remove(job)
+        self._done_at_death.pop(job.name, None)  # A half may get this name.
         halves = self.folder.add(job.halves())
         self.folder.write()
         for half in halves:

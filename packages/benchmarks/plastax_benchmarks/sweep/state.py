@@ -5,7 +5,7 @@ from typing import NamedTuple
 from ..config import RunConfig
 from ..problems.catalog import SlipperyAntSettings, SupervisedProblem
 from ..rl.plan import plan_of
-from ..runs import read_stream
+from ..runs import RunError, read_stream
 from .folder import Job, Outcome, SweepFolder
 
 
@@ -44,7 +44,15 @@ def tasks_of(config: RunConfig) -> int:
 def state_of(folder: SweepFolder, job: Job) -> JobState:
     """The state of a job, also while it is running."""
     metrics = folder.path / job.name / "metrics.jsonl"
-    rows = read_stream(metrics) if metrics.exists() else []
+    try:
+        rows = read_stream(metrics) if metrics.exists() else []
+    except RunError as error:
+        raise RunError(
+            f"{error}. Restore the file from a backup, or delete {metrics.parent} to train this job again"
+        ) from error
     last = rows[-job.size :]
     diverged = sum(row.get("failed") is True for row in last)
-    return JobState(len(rows) // job.size, tasks_of(folder.config(job)), diverged, folder.outcome(job))
+    state = JobState(len(rows) // job.size, tasks_of(folder.config(job)), diverged, folder.outcome(job))
+    # With all its tasks, a job can only have failed because all members diverged.
+    broken = state.finished and state.outcome is not None and state.outcome.kind != "diverged"
+    return state._replace(outcome=None) if broken else state

@@ -46,7 +46,7 @@ def plan_words(folder: SweepFolder, jobs: Sequence[Job], at_once: int) -> str:
     words = []
     if jobs:
         runs = sum(job.size for job in jobs)
-        words.append(f"{runs} runs (a configuration with a seed) in {len(jobs)} jobs.")
+        words.append(f"{_count(runs, 'run')} (a configuration with a seed) in {_count(len(jobs), 'job')}.")
         seconds = [job.seconds for job in jobs if job.seconds is not None]
         if seconds:
             whole = max(sum(seconds) / at_once, *seconds) if len(seconds) > 1 else seconds[0]
@@ -69,6 +69,10 @@ def end_words(folder: SweepFolder, result: Result) -> Iterator[str]:
             yield f"{job.name} failed: {outcome.failed}{where}"
         elif state.diverged:
             yield f"{job.name}: {state.diverged} of {job.size} runs diverged"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def in_time(seconds: float) -> str:

@@ -3,6 +3,7 @@
 A process for each job keeps the others safe from a lack of memory, and returns all memory when it ends.
 """
 
+import errno
 import json
 import os
 import signal
@@ -13,7 +14,7 @@ import traceback
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NoReturn, TextIO
 
 from rich.console import Console
 
@@ -26,6 +27,9 @@ from .folder import OUTCOME, Job, Outcome, SweepFolder, read_sweep_folder
 
 PATIENCE = 60.0
 """Seconds to wait for the end of another process that still holds the job's folder."""
+
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""No space left, quota exceeded, file too large."""
 
 
 def serve(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -60,15 +64,20 @@ def run_job(path: Path, name: str, data_dir: Path | None = None) -> Outcome | No
     folder = read_sweep_folder(path)
     job = next(job for job in folder.jobs if job.name == name)
     logs = path / "logs"
-    logs.mkdir(exist_ok=True)
-    with (logs / f"{name}.txt").open("a") as log:
-        try:
-            _run(folder, job, data_dir, Console(file=log, width=120))
-        except Exception as error:
-            outcome = _in_words(error, log)
-            if outcome.kind != "stopped":
-                _record(folder, job, outcome)
-            return outcome
+    try:
+        logs.mkdir(exist_ok=True)
+        with (logs / f"{name}.txt").open("a") as log:
+            try:
+                _run(folder, job, data_dir, Console(file=log, width=120))
+            except Exception as error:
+                outcome = _in_words(error, log)
+                if outcome.kind != "stopped":
+                    _record(folder, job, outcome)
+                return outcome
+    except OSError as error:  # A full disk can also refuse the log and the outcome.
+        if error.errno not in _DISK_FULL:
+            raise
+        return _in_words(error)
     return None
 
 
@@ -96,6 +105,12 @@ def _in_words(error: Exception, log: TextIO = sys.stderr) -> Outcome:
         return Outcome("diverged", str(error))
     if isinstance(error, UsageError | RunError):
         return Outcome("stopped", str(error))
+    if isinstance(error, OSError) and error.errno in _DISK_FULL:
+        return Outcome(
+            "stopped",
+            f"a file could not be written ({error.strerror}). Metrics and checkpoints are intact: free some space and "
+            "run the same command again",
+        )
     traceback.print_exception(error, file=log)
     first = (str(error).strip() or type(error).__name__).splitlines()[0]
     if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in first or "out of memory" in first.lower():
@@ -130,12 +145,16 @@ def main() -> None:
     try:
         answer = serve(request)
     except KeyboardInterrupt:
-        raise SystemExit(130) from None
+        _exit(130)
     reply.write(json.dumps(answer) + "\n")
     reply.flush()
-    # Without waiting for the thread that reads standard input.
+    _exit(0)
+
+
+def _exit(code: int) -> NoReturn:
+    """Ends this process without the thread that reads standard input, which Python's own exit cannot end."""
     sys.stderr.flush()
-    os._exit(0)
+    os._exit(code)
 
 
 if __name__ == "__main__":
