@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -105,8 +106,9 @@ class SeveralProcesses(Processes):
                     while not (connection.finished.wait(0.1) or self._known.is_set()):
                         pass
         self._over.set()
+        end = time.monotonic() + 2.0
         for connection in self._connections:
-            connection.close()
+            connection.close(max(0.0, end - time.monotonic()))
         if self.lost is not None and (error is None or isinstance(error, KeyboardInterrupt)):
             raise RunStopped(self.lost) from None
 
