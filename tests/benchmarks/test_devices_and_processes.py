@@ -195,7 +195,7 @@ def test_processes_must_be_alike():
     facts = {"num_tasks": 3, "jax": "1.0"}
     found = both(lambda: first.check_equal(facts), lambda: second.check_equal(facts | {"num_tasks": 4}))
     for error in found:
-        assert "process 1 does not match process 0: num_tasks is 3 in process 0 and 4 here" in str(error)
+        assert "process 1 does not match process 0: num_tasks is 4, and not 3" in str(error)
         assert isinstance(error, UsageError)
     for each, error in zip((first, second), found, strict=True):
         each.__exit__(UsageError, error, None)

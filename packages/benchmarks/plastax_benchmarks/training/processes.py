@@ -144,7 +144,7 @@ class SeveralProcesses(Processes):
         parts = self.collect(Package(mine))
         theirs = self.hand_out(parts[:1] * len(parts)).value
         names = [name for name in {**theirs, **mine} if theirs.get(name) != mine.get(name)]
-        words = ", ".join(f"{name} is {theirs.get(name)} in process 0 and {mine.get(name)} here" for name in names)
+        words = ", ".join(f"{name} is {mine.get(name)}, and not {theirs.get(name)}" for name in names)
         wrong = self.join([f"process {self.index} does not match process 0: {words}"] if names else [])
         if wrong:
             raise UsageError(f"{wrong[0]}. Start all processes with the same command, data and versions")
