@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 from rl_support import QUIET, Sledge, tiny
@@ -21,6 +22,18 @@ from plastax_benchmarks.training.start import start_processes
 
 SWEEP = {"learning_rate": (0.01, 1e20)}
 """One half of the members diverges in the first task."""
+
+
+CASES = [(True, 16), (True, 18), (True, 7), (False, 16)]
+
+
+def devices_of_report(images, rows):
+    """The number of devices that the rows of a report are spread over."""
+    from plastax_benchmarks.training.curvature import _mesh
+
+    config = toy_config("continual-imagenet" if images else "permuted-mnist")
+    mesh = _mesh(SimpleNamespace(config=config), rows)
+    return 1 if mesh is None else mesh.size
 
 
 def toy_ant(folder, tasks=(4,), job=None, diagnose=2):
@@ -65,3 +78,4 @@ if __name__ == "__main__":
     for folder, options in json.loads(sys.argv[1]):
         (toy_ant if options.pop("ant", False) else toy_run)(folder, **options)
     print(jax.local_device_count(), "devices: done")
+    print(", ".join(f"{devices_of_report(images, rows)} of {rows}" for images, rows in CASES))

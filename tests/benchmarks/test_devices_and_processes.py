@@ -16,6 +16,7 @@ from one_of_several import toy_ant, toy_run
 from plastax_benchmarks._errors import UsageError
 from plastax_benchmarks.cli import main
 from plastax_benchmarks.runs import RunStopped, read_stream
+from plastax_benchmarks.training import processes as processes_module
 from plastax_benchmarks.training.processes import Processes, SeveralProcesses
 from plastax_benchmarks.training.start import start_processes
 from plastax_benchmarks.training.wire import Connection, Package
@@ -80,7 +81,8 @@ def test_four_devices_give_the_numbers_of_one_and_checkpoints_move_between_them(
     runs = {"from_one": {}, "from_four": {"tasks": 2}, "ant": {"ant": True, "tasks": [2, 4], "diagnose": 0}}
     child = start([[str(tmp_path / name), options] for name, options in runs.items()], devices=4)
     output, errors = child.communicate(timeout=300)
-    assert output.strip() == "4 devices: done", errors
+    # Spectra of networks with convolutions use as many devices as divide the rows; dense ones use a single device.
+    assert output.strip() == "4 devices: done\n4 of 16, 3 of 18, 1 of 7, 1 of 16", errors
     assert "device_count" in errors  # A sentence about the change.
     toy_run(tmp_path / "from_four")
     assert_close(tmp_path / "ant", ant_alone, ["metrics.jsonl"])
@@ -119,7 +121,7 @@ def test_a_process_that_dies_ends_the_others_and_a_restart_resumes(tmp_path, alo
     children = [start([[killed, {"job": []}]], **job, **own) for own in ranks]
     for child in children:
         output, errors = child.communicate(timeout=300)
-        assert output.strip() == "1 devices: done", errors
+        assert output.startswith("1 devices: done"), errors
     for stream in ("metrics.jsonl", "diagnostics.jsonl"):
         assert (Path(killed) / stream).read_bytes() == (Path(whole) / stream).read_bytes()
 
@@ -131,6 +133,12 @@ def pair():
         theirs.connect(ours.getsockname())
         accepted, _ = ours.accept()
     return SeveralProcesses(0, 2, [Connection(accepted)]), SeveralProcesses(1, 2, [Connection(theirs)])
+
+
+def end(process):
+    """Ends a process that has lost another one, which would end the tests otherwise."""
+    with pytest.raises(RunStopped), process:
+        pass
 
 
 def both(*functions):
@@ -187,7 +195,7 @@ def test_processes_must_be_alike():
     facts = {"num_tasks": 3, "jax": "1.0"}
     found = both(lambda: first.check_equal(facts), lambda: second.check_equal(facts | {"num_tasks": 4}))
     for error in found:
-        assert "process 1 does not match process 0: num_tasks is 3 in process 0 and 4 here" in str(error)
+        assert "process 1 does not match process 0: num_tasks is 4, and not 3" in str(error)
         assert isinstance(error, UsageError)
     for each, error in zip((first, second), found, strict=True):
         each.__exit__(UsageError, error, None)
@@ -210,6 +218,7 @@ def test_the_end_of_a_process_is_a_sentence_for_the_other(dying):
         connection._socket.shutdown(socket.SHUT_RDWR)  # What the kernel does after a kill.
     with pytest.raises(RunStopped, match=r"ended unexpectedly .* Nothing has been saved yet"), living:
         living.hand_out(living.collect(Package(1)))
+    end(processes[dying])
 
 
 def test_processes_that_do_not_find_each_other():
@@ -223,6 +232,26 @@ def test_processes_that_do_not_find_each_other():
     assert isinstance(first, UsageError)
     with socket.create_server(("127.0.0.1", 0)) as used, pytest.raises(UsageError, match="in use"):
         start_processes(f"127.0.0.1:{used.getsockname()[1]}", 2, 0)
+
+
+def test_a_process_that_cannot_be_interrupted_ends_late(monkeypatch, capsys):
+    """A compilation may take minutes."""
+    ended = threading.Event()
+    monkeypatch.setattr(processes_module, "GRACE", 0.1)
+    monkeypatch.setattr(os, "_exit", lambda code: ended.set() if code == 1 else None)
+    first, second = pair()
+    second._connections[0]._socket.shutdown(socket.SHUT_RDWR)
+    assert ended.wait(20)
+    assert "plastax: process 1 of 2 (counted from 0) ended unexpectedly" in capsys.readouterr().err
+    end(first)
+    end(second)
+
+
+def test_without_a_cluster_the_flags_are_needed():
+    with pytest.raises(
+        UsageError, match=r"found no cluster .* give --coordinator-address, --num-processes, --process-id"
+    ):
+        start_processes()
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -105,8 +106,9 @@ class SeveralProcesses(Processes):
                     while not (connection.finished.wait(0.1) or self._known.is_set()):
                         pass
         self._over.set()
+        end = time.monotonic() + 2.0
         for connection in self._connections:
-            connection.close()
+            connection.close(max(0.0, end - time.monotonic()))
         if self.lost is not None and (error is None or isinstance(error, KeyboardInterrupt)):
             raise RunStopped(self.lost) from None
 
@@ -142,7 +144,7 @@ class SeveralProcesses(Processes):
         parts = self.collect(Package(mine))
         theirs = self.hand_out(parts[:1] * len(parts)).value
         names = [name for name in {**theirs, **mine} if theirs.get(name) != mine.get(name)]
-        words = ", ".join(f"{name} is {theirs.get(name)} in process 0 and {mine.get(name)} here" for name in names)
+        words = ", ".join(f"{name} is {mine.get(name)}, and not {theirs.get(name)}" for name in names)
         wrong = self.join([f"process {self.index} does not match process 0: {words}"] if names else [])
         if wrong:
             raise UsageError(f"{wrong[0]}. Start all processes with the same command, data and versions")

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import secrets
 import socket
 import subprocess
@@ -113,12 +114,13 @@ def _found_job(seconds: float) -> Job:
     answers = [line for line in child.stdout.splitlines() if line.startswith("{")]
     if child.returncode != 0 or not answers:
         listening.close()
-        lines = [line for line in child.stderr.splitlines() if "Error" in line or line.startswith("F")]
         if "should be defined" in child.stderr or "must be defined" in child.stderr:
             raise UsageError(f"jax found no cluster (SLURM, Open MPI, Kubernetes): give {', '.join(FLAGS)}")
+        # jax ends with a C++ stack trace if others do not answer, and with a Python error otherwise.
+        errors = [line for line in child.stderr.splitlines() if re.match(r"[\w.]*Error: ", line)]
         raise UsageError(
             f"the processes of this job did not find each other within {seconds:.0f} s: start all of them at once, or "
-            f"give {', '.join(FLAGS)}. jax's message: {lines[0][:300] if lines else 'none'}"
+            f"give {', '.join(FLAGS)}" + "".join(f" ({error})" for error in errors[-1:])
         )
     found = json.loads(answers[-1])
     for name, value in found["config"].items():

@@ -68,6 +68,7 @@ class Connection:
         connected.settimeout(None)
         self._socket = connected
         self._sending = threading.Lock()
+        self._reader: threading.Thread | None = None
         self._received: queue.SimpleQueue[Package | None] = queue.SimpleQueue()
         self.finished = threading.Event()
 
@@ -95,8 +96,20 @@ class Connection:
         with contextlib.suppress(OSError):  # The other process may have ended already.
             self._write(_DONE if early is None else _ENDED, [json.dumps(early).encode()])
 
-    def close(self) -> None:
-        """Closes the connection."""
+    def close(self, seconds: float) -> None:
+        """Closes the connection.
+
+        **Arguments:**
+
+        - `seconds`: how long to wait for the end of the other process. What it still sends must be read, or the kernel
+            would reset the connection, and the other might lose the reason why this process ends.
+        """
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_WR)
+        if self._reader is not None:
+            self._reader.join(seconds)
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RD)
         self._socket.close()
 
     def watch(self, process: int, lost: Callable[[End], None]) -> None:
@@ -127,7 +140,8 @@ class Connection:
                 lost(early)
             self._received.put(None)
 
-        threading.Thread(target=read, daemon=True).start()
+        self._reader = threading.Thread(target=read, daemon=True)
+        self._reader.start()
 
     def _write(self, kind: bytes, parts: Sequence[bytes | memoryview]) -> None:
         with self._sending:
@@ -174,6 +188,8 @@ def accept(listening: socket.socket, count: int, token: str, seconds: float) -> 
         try:
             connected, _ = listening.accept()
         except TimeoutError:
+            for connected in found.values():
+                connected.close()
             missing = ", ".join(str(i) for i in range(1, count) if i not in found)
             raise UsageError(
                 f"{len(found) + 1} of {count} processes were there after {seconds:.0f} s, without process {missing}: "
