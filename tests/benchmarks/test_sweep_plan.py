@@ -146,6 +146,8 @@ def test_the_size_of_a_job_follows_what_was_measured():
     assert choose_size(speed(12.0, start=3.0), 8) == 1
     # Equally fast: together, if that saves starts.
     assert choose_size(speed(8.0, start=3.0), 8) == 8
+    # Unless starts are short in comparison: less is lost with a small job.
+    assert choose_size(speed(8.0, start=0.05), 8) == 1
     # As large as memory allows.
     assert choose_size(speed(2.0, memory=45.0), 8) == 4
     assert choose_size(speed(2.0, memory=1.0), 8) == 1

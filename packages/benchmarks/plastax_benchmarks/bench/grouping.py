@@ -75,6 +75,9 @@ def workloads() -> Iterator[tuple[str, Make]]:
     images = configure("continual-imagenet", "laptop", "l2")
     yield "ConvNet, batch 10, one by one", supervised(images)
     yield "ConvNet, batch 10, side by side", supervised(images, side_by_side=True)
+    images = configure("continual-imagenet", "paper", "l2")
+    yield "ConvNet, batch 100 (paper), one by one", supervised(images)
+    yield "ConvNet, batch 100 (paper), side by side", supervised(images, side_by_side=True)
     yield "ant, 64 environments", ant(configure("slippery-ant", "laptop", "l2", log_every=1))
 
 
@@ -89,7 +92,7 @@ def main(arguments: list[str] | None = None) -> None:
     set_lapack_threads(1)
     results = []
     if not given.json:
-        print(f"{'':34}{'members':>8} {'together':>9}  {'from':>6} {'to':>6}", flush=True)
+        print(f"{'':42}{'members':>8} {'together':>9}  {'from':>6} {'to':>6}", flush=True)
     for name, make in workloads():
         if given.only not in name:
             continue
@@ -102,7 +105,7 @@ def main(arguments: list[str] | None = None) -> None:
             results.append(found | {"from": float(each.min()), "to": float(each.max()), "rounds": given.rounds})
             if not given.json:
                 print(
-                    f"{name:34}{members:8} {found['together']:8.2f}x  {each.min():5.2f}x {each.max():5.2f}x", flush=True
+                    f"{name:42}{members:8} {found['together']:8.2f}x  {each.min():5.2f}x {each.max():5.2f}x", flush=True
                 )
     if given.json:
         json.dump(results, sys.stdout, indent=2)

@@ -18,11 +18,14 @@ from .plan import Measured, Speed
 
 
 SECONDS = 1.0
-"""How long each program is timed, after its first call. At least two calls are timed."""
+"""How long each program is timed, after its first call."""
+
+PAYS = 0.95
+"""Larger numbers are only measured while a member takes at most this share of its time alone."""
 
 
 def calibrate(config: RunConfig, combinations: Sequence[Combination], most: int) -> Speed:
-    """Measures a method at one member, at all of them, and at a number in between.
+    """Measures a method at one member, at a number in between, and at all of them if that may be faster.
 
     **Arguments:**
 
@@ -45,6 +48,8 @@ def calibrate(config: RunConfig, combinations: Sequence[Combination], most: int)
     before, memory = _peak(jax), _memory(jax)
     for size in _sizes(config, min(most, len(members)), len(jax.local_devices())):
         if len(measured) and _expected(measured, before, size) > memory:
+            break
+        if len(measured) > 1 and measured[-1].task_seconds / measured[-1].members > PAYS * measured[0].task_seconds:
             break
         begin = time.perf_counter()
         one_task, close = program(members[:size])
@@ -102,13 +107,15 @@ def _supervised(config: RunConfig) -> tuple[int, Callable[[Sequence[Any]], Any]]
         def one_task() -> float:
             begin = time.perf_counter()
             train(learner, 0, 1)
-            # Several blocks in one call, as in a run: a call takes some time of its own.
-            several = max(1, min(blocks, int(SECONDS / 2 / (time.perf_counter() - begin))))
-            done, begin = 0, time.perf_counter()
-            while done < 2 or time.perf_counter() - begin < SECONDS:
-                train(learner, 0, several)
-                done += 1
-            block = (time.perf_counter() - begin) / (done * several)
+            block = time.perf_counter() - begin
+            if block < SECONDS:
+                # Several blocks in one call, as in a run: a call takes some time of its own.
+                several = max(1, min(blocks, int(SECONDS / 2 / block)))
+                done, begin = 0, time.perf_counter()
+                while time.perf_counter() - begin < SECONDS:
+                    train(learner, 0, several)
+                    done += 1
+                block = (time.perf_counter() - begin) / (done * several)
             begin = time.perf_counter()
             jax.block_until_ready(replicas.evaluate(learner, 0))
             return networks * (block * max(1.0, steps / size) + time.perf_counter() - begin)

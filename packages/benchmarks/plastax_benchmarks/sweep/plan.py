@@ -75,8 +75,9 @@ def choose_size(speed: Speed, members: int, at_once: int = 1) -> int:
         return math.ceil(jobs / at_once) * speed.seconds(math.ceil(members / jobs))
 
     sizes = [size for size in range(1, members + 1) if speed.fits(size)]
-    # Among equals the smaller one: less is lost with it.
-    return min(sizes, key=lambda size: (round(whole(size), 3), size))
+    least = min(map(whole, sizes))
+    # Among those that are nearly as fast the smallest: less is lost with it.
+    return next(size for size in sizes if whole(size) <= 1.02 * least)
 
 
 def jobs_of(config: RunConfig, members: Sequence[Member], size: int, speed: Speed | None = None) -> list[Job]:
