@@ -15,9 +15,9 @@ import jax
 from rl_support import QUIET, Sledge, tiny
 from toy import toy_config
 
+from plastax_benchmarks.training.distributed.processes import Processes
+from plastax_benchmarks.training.distributed.start import start_processes
 from plastax_benchmarks.training.members import members_of
-from plastax_benchmarks.training.processes import Processes
-from plastax_benchmarks.training.start import start_processes
 
 
 SWEEP = {"learning_rate": (0.01, 1e20)}

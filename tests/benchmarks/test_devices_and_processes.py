@@ -16,10 +16,10 @@ from one_of_several import toy_ant, toy_run
 from plastax_benchmarks._errors import UsageError
 from plastax_benchmarks.cli import main
 from plastax_benchmarks.runs import RunStopped, read_stream
-from plastax_benchmarks.training import processes as processes_module
-from plastax_benchmarks.training.processes import Processes, SeveralProcesses
-from plastax_benchmarks.training.start import start_processes
-from plastax_benchmarks.training.wire import Connection, Package
+from plastax_benchmarks.training.distributed import processes as processes_module
+from plastax_benchmarks.training.distributed.processes import Processes, SeveralProcesses
+from plastax_benchmarks.training.distributed.start import start_processes
+from plastax_benchmarks.training.distributed.wire import Connection, Package
 
 
 PROGRAM = str(Path(__file__).parent / "one_of_several.py")

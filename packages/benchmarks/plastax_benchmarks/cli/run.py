@@ -18,7 +18,7 @@ from ._stored import check_arguments, stored_run
 
 
 if TYPE_CHECKING:
-    from ..training.processes import Processes
+    from ..training.distributed.processes import Processes
 
 
 USAGE = """\
@@ -101,13 +101,13 @@ def _start(options: ProcessOptions) -> "Processes":
     """Connects the processes of a job."""
     given = (options.coordinator_address, options.num_processes, options.process_id)
     if options.distributed:
-        from ..training.start import start_processes
+        from ..training.distributed.start import start_processes
 
         return start_processes(*given)
     for name, value in zip(("--coordinator-address", "--num-processes", "--process-id"), given, strict=True):
         if value is not None:
             raise UsageError(f"{name} has no effect without --distributed")
-    from ..training.processes import Processes
+    from ..training.distributed.processes import Processes
 
     return Processes()
 

@@ -140,8 +140,6 @@ def start(
 
 def _read(problem: str, arguments: Sequence[str]) -> tuple[Arguments, list[str]]:
     """The options of the sweep, and the rest of the command line."""
-    import tyro
-
     with usage_errors():
         given, rest = tyro.cli(
             Arguments,

@@ -25,16 +25,16 @@ from ..runs import (
     versions,
 )
 from ..training.devices import with_members
+from ..training.distributed.processes import Processes, open_folder
+from ..training.distributed.shares import Part, Restored, Shares
+from ..training.distributed.wire import Package
 from ..training.groups import put_back
 from ..training.host import keep_compiled_programs
 from ..training.loop import stored_form
-from ..training.members import Combination, Member, Sweep, members_of, words_of
+from ..training.members import Combination, Member, Sweep, list_failed, members_of, words_of
 from ..training.metrics import Row, failed_in, without_numbers
-from ..training.processes import Processes, open_folder
-from ..training.progress import bar_or_lines
-from ..training.shares import Part, Restored, Shares
+from ..training.progress import bar_or_lines, print_failed
 from ..training.stored import restore
-from ..training.wire import Package
 from .agent import EARLIER_AGENT
 from .curvature import spectra
 from .figure import figure
@@ -255,7 +255,7 @@ class AntLoop:
         i, wrong = next(iter(new.items()))
         optimizer = self.config.replace(**self.members[i].values).optimizer
         others = {j: step for j, step in failed.items() if j != i}
-        also = f", as did all other members ({self._list(others)})" if others else ""
+        also = f", as did all other members ({list_failed(self.members, self._where(others))})" if others else ""
         raise Diverged(
             f"{self.config.method.name}: {wrong}, {words_of(self.members[i])}: training has diverged{also}. What was "
             f"saved before is intact. Try a smaller --learning-rate (now {optimizer.learning_rate}) or "
@@ -264,16 +264,10 @@ class AntLoop:
 
     def name_failed(self) -> None:
         """Prints which members have diverged, if any have."""
-        if self.failed:
-            self.console.print(
-                f"{len(self.failed)} of {len(self.members)} members diverged; their metrics are null from there on: "
-                f"{self._list(self.failed)}.",
-                markup=False,
-                highlight=False,
-            )
+        print_failed(self.console, self.members, self._where(self.failed))
 
-    def _list(self, failed: Mapping[int, int]) -> str:
-        return "; ".join(f"{words_of(self.members[i])} before step {step}" for i, step in failed.items())
+    def _where(self, failed: Mapping[int, int]) -> dict[int, str]:
+        return {i: f"before step {step}" for i, step in failed.items()}
 
     def _hessians_at_changes(self, number: int) -> list[dict[str, Any]]:
         """Hessian spectra before a window in which friction changes: at the old and at the new friction.

@@ -32,17 +32,17 @@ from ..runs import (
     versions,
 )
 from .curvature import diagnose, epsilon_rank_at
+from .distributed.processes import Processes, open_folder
+from .distributed.shares import Part, Restored, Shares, checksum
+from .distributed.wire import Package
 from .evaluate import Evaluation
 from .groups import Group, make_groups, packed, put_back, train_group, unpacked
 from .host import Pace, keep_compiled_programs
-from .members import Member, Sweep, combinations_of, members_of, words_of
+from .members import Member, Sweep, combinations_of, list_failed, members_of, words_of
 from .metrics import Row, add_yardstick, failed_in, not_finite, rows_of, score, without_numbers
-from .processes import Processes, open_folder
-from .progress import progress_bar
-from .shares import Part, Restored, Shares, checksum
+from .progress import print_failed, progress_bar
 from .stored import restore
 from .task import Learner, TaskView, Totals, Trainer
-from .wire import Package
 
 
 MAY_CHANGE = ("num_tasks", "checkpoint_every")
@@ -354,7 +354,7 @@ class Loop:
         i, wrong = next(iter(new.items()))
         rate = self.config.replace(**self.members[i].values).optimizer.learning_rate
         others = {j: task for j, task in failed.items() if j != i}
-        also = f", as did all other members ({self._list(others)})" if others else ""
+        also = f", as did all other members ({list_failed(self.members, self._where(others))})" if others else ""
         kept = f" The {self.done} tasks before it are intact in {self.folder.path}." if self.done else ""
         raise Diverged(
             f"{wrong} in task {failed[i] + 1}, {words_of(self.members[i])} of {self.problem.name} with method "
@@ -363,13 +363,7 @@ class Loop:
 
     def name_failed(self) -> None:
         """Prints which members have diverged, if any have."""
-        if self.failed:
-            self.console.print(
-                f"{len(self.failed)} of {len(self.members)} members diverged; their metrics are null from there on: "
-                f"{self._list(self.failed)}.",
-                markup=False,
-                highlight=False,
-            )
+        print_failed(self.console, self.members, self._where(self.failed))
 
-    def _list(self, failed: Mapping[int, int]) -> str:
-        return "; ".join(f"{words_of(self.members[i])} in task {task + 1}" for i, task in failed.items())
+    def _where(self, failed: Mapping[int, int]) -> dict[int, str]:
+        return {i: f"in task {task + 1}" for i, task in failed.items()}

@@ -100,6 +100,11 @@ def words_of(member: Member) -> str:
     return ", ".join([f"seed {member.seed}", *(f"{name} {words_for(value)}" for name, value in member.values.items())])
 
 
+def list_failed(members: Sequence[Member], failed: Mapping[int, str]) -> str:
+    """Lists members that have diverged, by index, each with the words that say where."""
+    return "; ".join(f"{words_of(members[i])} {where}" for i, where in failed.items())
+
+
 def _check_name(config: RunConfig, name: str) -> None:
     known = sweepable(config)
     if name in known:

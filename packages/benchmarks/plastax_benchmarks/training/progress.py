@@ -3,7 +3,7 @@
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -19,6 +19,8 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+
+from .members import Member, list_failed
 
 
 SECONDS_BETWEEN_LINES = 30.0
@@ -173,3 +175,14 @@ class _TaskBar(Progress):
 
 class _TaskLines(_TaskBar, Lines):
     """The same, in lines."""
+
+
+def print_failed(console: Console, members: Sequence[Member], failed: Mapping[int, str]) -> None:
+    """Prints which members have diverged, if any have; `failed` has the words that say where."""
+    if failed:
+        console.print(
+            f"{len(failed)} of {len(members)} members diverged; their metrics are null from there on: "
+            f"{list_failed(members, failed)}.",
+            markup=False,
+            highlight=False,
+        )

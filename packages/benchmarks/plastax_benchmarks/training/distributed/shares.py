@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from ..runs import unflatten
+from ...runs import unflatten
 from .processes import Processes
 from .wire import Package
 

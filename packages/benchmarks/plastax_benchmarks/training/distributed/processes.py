@@ -17,8 +17,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .._errors import UsageError
-from ..runs import Diverged, RunError, RunFolder, RunStopped, open_run
+from ..._errors import UsageError
+from ...runs import Diverged, RunError, RunFolder, RunStopped, open_run
 from .wire import Connection, End, Lost, Package
 
 

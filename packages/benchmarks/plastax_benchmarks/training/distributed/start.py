@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import jax
 
-from .._errors import UsageError
+from ..._errors import UsageError
 from .processes import Processes, SeveralProcesses
 from .wire import accept, connect
 
@@ -104,7 +104,7 @@ def _found_job(seconds: float) -> Job:
     port = listening.getsockname()[1]
     mine = {"addresses": [[name, port] for name in _own_names()], "token": secrets.token_hex(16), "seconds": seconds}
     child = subprocess.run(
-        [sys.executable, "-m", "plastax_benchmarks.training.discovery"],
+        [sys.executable, "-m", "plastax_benchmarks.training.distributed.discovery"],
         input=json.dumps(mine),
         env=os.environ | {"JAX_PLATFORMS": "cpu"},
         capture_output=True,

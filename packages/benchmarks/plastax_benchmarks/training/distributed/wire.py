@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from .._errors import UsageError
+from ..._errors import UsageError
 
 
 _HEADER = struct.Struct("!cQ")

@@ -1,0 +1,1 @@
+"""A run with several processes, each of which trains its own share of the members."""
