@@ -3,7 +3,8 @@
 import errno
 import json
 import math
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from typing import ClassVar
 
 import pytest
 from toy import toy_config
@@ -12,7 +13,7 @@ from plastax_benchmarks._errors import UsageError
 from plastax_benchmarks.config import configure
 from plastax_benchmarks.config.laptop_grids import laptop_grid
 from plastax_benchmarks.config.paper_tables import SWEEPS
-from plastax_benchmarks.methods import METHODS
+from plastax_benchmarks.methods import METHODS, Method
 from plastax_benchmarks.problems.catalog import PROBLEMS
 from plastax_benchmarks.runs import RunBusy, RunError
 from plastax_benchmarks.sweep import memory
@@ -39,6 +40,18 @@ def test_the_laptop_grid_has_equally_many_configurations_for_every_method(proble
     assert len(set(counts.values())) == 1
     assert set(methods_by_default(problem, [])) <= set(counts)
     assert math.isqrt(counts["bp"]) ** 2 == counts["bp"] >= 4
+
+
+def test_a_new_method_is_tried_around_its_defaults(monkeypatch):
+    @dataclass(frozen=True)
+    class New(Method):
+        name: ClassVar = "new"
+        strengths: ClassVar = ("force",)
+        force: float = 0.5
+
+    monkeypatch.setitem(METHODS, "new", New)
+    assert laptop_grid("permuted-mnist", "new")["force"] == pytest.approx((0.05, 0.5, 5.0))
+    assert laptop_grid("slippery-ant", "new")["force"] == pytest.approx((0.05, 0.5))
 
 
 def test_the_papers_grids_are_its_tables():

@@ -7,6 +7,7 @@ learning rates and strengths; one with two strengths, a square of those at the p
 from typing import NamedTuple
 
 from .._errors import check_name
+from .._settings import fields_of
 from ..methods import check_method
 
 
@@ -41,11 +42,17 @@ def laptop_grid(problem: str, method: str) -> dict[str, tuple[float, ...]]:
     - `method`: a name from `plastax methods`.
     """
     check_name("problem", problem, _GRIDS)
-    grid, strengths = _GRIDS[problem], check_method(method).strengths
-    if not strengths:
+    grid, kind = _GRIDS[problem], check_method(method)
+    if not kind.strengths:
         return {"learning_rate": grid.learning_rates}
-    names = strengths if len(strengths) > 1 else ("learning_rate", *strengths)
-    values = grid.values | grid.of_methods.get(method, {})
+    names = kind.strengths if len(kind.strengths) > 1 else ("learning_rate", *kind.strengths)
+    side = len(grid.values["learning_rate"])
+    # A strength that is not in the tables, as of a new method: around its default.
+    own = {
+        name: tuple(fields_of(kind)[name].default * 10.0 ** (i - side // 2) for i in range(side))
+        for name in kind.strengths
+    }
+    values = own | grid.values | grid.of_methods.get(method, {})
     return {name: values[name] for name in names}
 
 
