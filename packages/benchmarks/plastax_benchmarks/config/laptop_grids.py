@@ -7,7 +7,6 @@ learning rates and strengths; one with two strengths, a square of those at the p
 from typing import NamedTuple
 
 from .._errors import check_name
-from .._settings import fields_of
 from ..methods import check_method
 
 
@@ -48,10 +47,7 @@ def laptop_grid(problem: str, method: str) -> dict[str, tuple[float, ...]]:
     names = kind.strengths if len(kind.strengths) > 1 else ("learning_rate", *kind.strengths)
     side = len(grid.values["learning_rate"])
     # A strength that is not in the tables, as of a new method: around its default.
-    own = {
-        name: tuple(fields_of(kind)[name].default * 10.0 ** (i - side // 2) for i in range(side))
-        for name in kind.strengths
-    }
+    own = {name: tuple(getattr(kind(), name) * 10.0 ** (i - side // 2) for i in range(side)) for name in kind.strengths}
     values = own | grid.values | grid.of_methods.get(method, {})
     return {name: values[name] for name in names}
 
