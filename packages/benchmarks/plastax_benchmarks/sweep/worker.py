@@ -102,7 +102,8 @@ def _run(folder: SweepFolder, job: Job, data_dir: Path | None, console: Console)
 
 def _in_words(error: Exception, log: TextIO = sys.stderr) -> Outcome:
     if isinstance(error, Diverged):
-        return Outcome("diverged", str(error))
+        # Without the other members, which are listed with this one, and without advice for a single run.
+        return Outcome("diverged", str(error).partition(": training has diverged")[0] + ": training has diverged")
     if isinstance(error, UsageError | RunError):
         return Outcome("stopped", str(error))
     if isinstance(error, OSError) and error.errno in _DISK_FULL:
