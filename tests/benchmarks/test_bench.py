@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from plastax_benchmarks import cli
-from plastax_benchmarks.bench import methods, resume, scan, timing
+from plastax_benchmarks.bench import methods, output, resume, scan, timing
 
 
 def bench(monkeypatch, capsys, *arguments):
@@ -136,3 +136,30 @@ def test_files_that_differ_are_named(tmp_path):
     (tmp_path / "one" / "diagnostics.jsonl").write_text("only here")
     assert resume.differences(tmp_path / "one", tmp_path / "other") == ["diagnostics.jsonl", "reports/task.json"]
     assert resume.differences(tmp_path / "one", tmp_path / "one") == []
+
+
+def test_results_print_as_a_table_and_as_json(capsys):
+    rows = [
+        {
+            "program": "ours",
+            "ms per step": 1.234,
+            "x plain": timing.ratio({"a": [2.0, 3.0], "b": [1.0, 1.0]}, "a", "b"),
+        },
+        {"program": "a much longer name", "ms per step": 1234.6},
+        {"program": "tiny", "ms per step": 1.25e-6, "x plain": None},
+    ]
+    output.show("Title", rows, output.Conditions(), as_json=False)
+    title, conditions, *lines = capsys.readouterr().out.splitlines()
+    assert title == "Title"
+    assert "load" in conditions
+    assert lines[0].split() == ["program", "ms", "per", "step", "x", "plain"]
+    assert lines[1].split() == ["ours", "1.23", "2.50", "(2.00-3.00)"]
+    assert lines[2].split()[-1] == "1235"
+    assert lines[3].split() == ["tiny", "1.25e-06"]
+    assert len({len(line) for line in lines[:2]}) == 1
+
+    output.show("Title", rows, output.Conditions(), as_json=True, packages=("numpy", "no-such-package"))
+    found = json.loads(capsys.readouterr().out)
+    assert found["rows"][0]["x plain"] == {"median": 2.5, "lowest": 2.0, "highest": 3.0}
+    assert found["conditions"]["numpy"]
+    assert found["conditions"]["no-such-package"] is None

@@ -58,7 +58,7 @@ def main(arguments: list[str] | None = None) -> None:
         true_value, true_gradient = numpy_effective_rank(features)
         print(
             f"{samples:>8} x {width:<5} {1e3 * typical['ours']:>7.2f} ms {1e3 * typical['theirs']:>7.2f} ms "
-            f"{ratio(seconds, 'theirs', 'ours'):>5.2f}x {abs(value - true_value) / true_value:>12.1e} "
+            f"{ratio(seconds, 'theirs', 'ours').median:>5.2f}x {abs(value - true_value) / true_value:>12.1e} "
             f"{np.linalg.norm(gradient - true_gradient) / np.linalg.norm(true_gradient):>15.1e}"
         )
 

@@ -9,21 +9,18 @@ Convolutional networks appear twice: trained one after the other inside of one p
 under `vmap`, which runs do not use for them.
 """
 
-import json
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
-
-import numpy as np
 
 from plastax_kernels import set_lapack_threads
 
 from ..config import RunConfig, configure
 from ..problems.catalog import ImageSettings
 from ..training.members import Member
+from .output import Conditions, show
 from .paper_scale import noise
 from .parser import bench_parser
-from .timing import interleaved, ratio
+from .timing import Tell, interleaved, ratio
 
 
 Make = Callable[[int], Callable[[], Any]]
@@ -87,29 +84,24 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=7, help="rounds to take medians over")
     parser.add_argument("--members", type=int, nargs="+", default=[2, 4, 8, 16], help="numbers of members")
     parser.add_argument("--only", default="", help="only workloads whose name contains this text")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     given = parser.parse_args(arguments)
     set_lapack_threads(1)
-    results = []
-    if not given.json:
-        print(f"{'':42}{'members':>8} {'together':>9}  {'from':>6} {'to':>6}", flush=True)
+    conditions, rows, tell = Conditions(), [], Tell()
     for name, make in workloads():
         if given.only not in name:
             continue
         one = make(1)
         for members in given.members:
+            tell(f"{name}, {members} members")
             several = make(members)
             seconds = interleaved({"alone": _times(one, members), "together": several}, rounds=given.rounds)
-            each = np.array(seconds["alone"]) / np.array(seconds["together"])
-            found = {"workload": name, "members": members, "together": ratio(seconds, "alone", "together")}
-            results.append(found | {"from": float(each.min()), "to": float(each.max()), "rounds": given.rounds})
-            if not given.json:
-                print(
-                    f"{name:42}{members:8} {found['together']:8.2f}x  {each.min():5.2f}x {each.max():5.2f}x", flush=True
-                )
-    if given.json:
-        json.dump(results, sys.stdout, indent=2)
-        print()
+            rows.append({"workload": name, "members": members, "speedup": ratio(seconds, "alone", "together")})
+    show(
+        f"Several members of a sweep in one program against one at a time, {given.rounds} rounds",
+        rows,
+        conditions,
+        as_json=given.json,
+    )
 
 
 def _times(program: Callable[[], Any], count: int) -> Callable[[], Any]:

@@ -162,13 +162,13 @@ def main(arguments: list[str] | None = None) -> None:
     print(f"Lanczos of order {order}, P = {flat.size:,}, {options.samples} samples, {options.rounds} rounds")
     print(f"{'':26}{'ms per step':>12}{'x plastax':>12}")
     for name in ("plastax", "matfree, full", *EAGER):
-        print(f"{name:26}{1e3 * np.median(seconds[name]) / order:12.1f}{ratio(seconds, name, 'plastax'):12.2f}")
-    steps = ratio(seconds, "plastax", "gradients") * options.products / order
+        print(f"{name:26}{1e3 * np.median(seconds[name]) / order:12.1f}{ratio(seconds, name, 'plastax').median:12.2f}")
+    steps = ratio(seconds, "plastax", "gradients").median * options.products / order
     print(f"one Lanczos step costs {steps:.2f} gradients")
     print(f"\n{'one product':26}{'ms':>12}{'gradients':>12}")
     for name, per in (("gradients", 1), ("plain", 1), ("linearized", 1), ("mlp_hvp", 1), ("mlp_hvp x 4", 4)):
         milliseconds = 1e3 * np.median(seconds[name]) / options.products / per
-        print(f"{name:26}{milliseconds:12.1f}{ratio(seconds, name, 'gradients') / per:12.2f}")
+        print(f"{name:26}{milliseconds:12.1f}{ratio(seconds, name, 'gradients').median / per:12.2f}")
 
 
 EAGER = ("eager, vector by vector", "eager, matrix products")

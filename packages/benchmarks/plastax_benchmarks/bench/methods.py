@@ -148,8 +148,8 @@ def main(arguments: list[str] | None = None) -> None:
             f"{speed:.0f}",
             f"{released}" if released else "",
             f"{speed / released:.2f}" if released else "",
-            f"{ratio(seconds, PLAIN, name):.2f}",
-            f"{ratio(seconds, PLAIN_ER, name):.2f}" if name in ("er", "l2_er", PLAIN_ER) else "",
+            f"{ratio(seconds, PLAIN, name).median:.2f}",
+            f"{ratio(seconds, PLAIN_ER, name).median:.2f}" if name in ("er", "l2_er", PLAIN_ER) else "",
         )
         note = "  (not finite)" if name in broken else ""
         print("{:24}{:>10}{:>10}{:>12}{:>14}{:>19}".format(name, *cells) + note)

@@ -137,7 +137,7 @@ def main(arguments: list[str] | None = None) -> None:
         )
         print(f"{'':26}{'ms per step':>12}{'x runner':>10}")
         for name, times in seconds.items():
-            print(f"{name:26}{1e3 * np.median(times):12.1f}{ratio(seconds, name, RUNNER):10.2f}")
+            print(f"{name:26}{1e3 * np.median(times):12.1f}{ratio(seconds, name, RUNNER).median:10.2f}")
 
 
 if __name__ == "__main__":

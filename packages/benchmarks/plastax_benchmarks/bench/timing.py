@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -51,9 +51,21 @@ class Tell:
             self.due = time.monotonic() + self.seconds
 
 
-def ratio(seconds: Mapping[str, list[float]], slow: str, fast: str) -> float:
-    """How many times longer one program takes than another: the median over rounds."""
-    return float(np.median(np.array(seconds[slow]) / np.array(seconds[fast])))
+class Ratio(NamedTuple):
+    """The ratio of two times over several rounds."""
+
+    median: float
+    lowest: float
+    highest: float
+
+    def __str__(self) -> str:
+        return f"{self.median:.2f} ({self.lowest:.2f}-{self.highest:.2f})"
+
+
+def ratio(seconds: Mapping[str, list[float]], slow: str, fast: str) -> Ratio:
+    """How many times longer one program takes than another, from the ratios within rounds."""
+    each = np.array(seconds[slow]) / np.array(seconds[fast])
+    return Ratio(float(np.median(each)), float(each.min()), float(each.max()))
 
 
 def medians(seconds: Mapping[str, list[float]]) -> dict[str, float]:
