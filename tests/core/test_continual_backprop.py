@@ -15,7 +15,7 @@ import plastax
 class Reference:
     """SGD with momentum and continual backprop, in float64 and as plainly as possible."""
 
-    def __init__(self, params, rate, decay, maturity):
+    def __init__(self, params, rate, decay, maturity, interval=1):
         self.p = {name: np.array(value, np.float64) for name, value in params.items()}
         self.momentum = {name: np.zeros_like(value) for name, value in self.p.items()}
         self.rate, self.decay, self.maturity = rate, decay, maturity
@@ -23,6 +23,8 @@ class Reference:
         self.utility = {i: np.zeros(SIZES[i]) for i in (1, 2)}
         self.mean = {i: np.zeros(SIZES[i]) for i in (1, 2)}
         self.account = {1: 0.0, 2: 0.0}
+        self.interval, self.steps = interval, 0
+        self.outgoing = {i: np.abs(self.p[f"w{i + 1}"]).mean(1) for i in (1, 2)}
 
     def gradient(self, x, y):
         p, h = self.p, {0: x}
@@ -39,14 +41,19 @@ class Reference:
         for name in self.p:
             self.momentum[name] = momentum * self.momentum[name] + grads[name]
             self.p[name] = self.p[name] - learning_rate * self.momentum[name]
-        gone = {}
+        gone, self.steps = {1: [], 2: []}, self.steps + 1
+        acts = self.steps % self.interval == 0
         for i in (1, 2):
             self.age[i] += 1
-            utility = np.abs(h[i]).mean(0) * np.abs(self.p[f"w{i + 1}"]).mean(1)
+            if acts:
+                self.outgoing[i] = np.abs(self.p[f"w{i + 1}"]).mean(1)
+            utility = np.abs(h[i]).mean(0) * self.outgoing[i]
             self.utility[i] = self.decay * self.utility[i] + (1 - self.decay) * utility
             self.mean[i] = self.decay * self.mean[i] + (1 - self.decay) * h[i].mean(0)
             eligible = [unit for unit in range(SIZES[i]) if self.age[i][unit] > self.maturity]
             self.account[i] += self.rate * len(eligible)
+            if not acts:
+                continue
             number = int(np.floor(self.account[i]))
             self.account[i] -= number
             corrected = self.utility[i] / (1 - self.decay ** self.age[i])
@@ -62,16 +69,16 @@ class Reference:
                 self.momentum[f"w{i}"][:, unit] = 0
                 self.momentum[f"b{i}"][unit] = 0
                 self.momentum[f"w{i + 1}"][unit] = 0
-                self.age[i][unit] = self.utility[i][unit] = self.mean[i][unit] = 0
+                self.age[i][unit] = self.utility[i][unit] = self.mean[i][unit] = self.outgoing[i][unit] = 0
         return gone
 
 
 @pytest.mark.parametrize(
-    ("rate", "traced"),
-    [(0.0031, False), (0.31, False), (0.0317, True)],
-    ids=["one at once", "several at once", "traced"],
+    ("rate", "traced", "interval"),
+    [(0.0031, False, 1), (0.31, False, 1), (0.0317, True, 1), (0.0213, False, 7)],
+    ids=["one at once", "several at once", "traced", "at every seventh step"],
 )
-def test_follows_dohares_rule(rate, traced):
+def test_follows_dohares_rule(rate, traced, interval):
     steps, decay, maturity = 300, 0.9, 15
     params, (x, y) = make_params(), make_data(steps)
 
@@ -83,13 +90,14 @@ def test_follows_dohares_rule(rate, traced):
             replacement_rate=traced_rate if traced else rate,
             decay_rate=decay,
             maturity_threshold=maturity,
+            interval=interval,
             key=jax.random.key(0),
             unit_init=waves,
         )
         return train(optimizer, params, data)
 
     (params_after, state), fresh = run(params, (x, y), rate)
-    reference = Reference(params, rate, decay, maturity)
+    reference = Reference(params, rate, decay, maturity, interval)
     total, most = 0, 0
     for i in range(steps):
         gone = reference.step(np.asarray(x[i], np.float64), np.asarray(y[i], np.float64), 0.02, 0.9)

@@ -228,6 +228,40 @@ def test_the_noise_is_gaussian_fresh_and_independent_between_arrays():
         assert abs(jnp.corrcoef(left, right)[0, 1]) < 0.03
 
 
+@pytest.mark.parametrize("make", [plastax.parseval, plastax.wasserstein])
+def test_a_penalty_at_intervals_adds_the_gradients_of_several_steps_at_once(make):
+    every_step, every_third = make(0.2), make(0.2, interval=3)
+    start = {"kernel": jax.random.normal(KEY, (5, 4)), "bias": jnp.arange(4.0)}
+    params, zeros = jax.tree.map(lambda p: 2 * p[..., ::-1] + 1, start), jax.tree.map(jnp.zeros_like, start)
+    state = every_third.init(start)
+    each, _ = every_step.update(zeros, every_step.init(start), params)
+    for number in range(1, 8):
+        added, state = every_third.update(zeros, state, params)
+        expected = jax.tree.map(lambda leaf: (3 if number % 3 == 0 else 0) * leaf, each)  # noqa: B023
+        assert_trees_close(added, expected, rtol=1e-6)
+
+
+def test_noise_drawn_for_several_steps_at_once_has_the_distribution_of_their_sum():
+    shrink, sigma, steps = 0.1, 0.5, 6
+    params = jnp.ones(200_000)
+    variances = {}
+    for number in (1, 3):
+        transform = plastax.shrink_and_perturb(shrink, sigma, key=KEY, noise_interval=number)
+        value, state = params, transform.init(params)
+        for step in range(1, steps + 1):
+            updates, state = transform.update(jnp.zeros_like(value), state, value)
+            value = value + updates
+            if number == 3 and step < 3:  # Shrinks at every step, and the noise waits.
+                np.testing.assert_allclose(value, (1 - shrink) ** step, rtol=1e-6)
+        # A mean of n draws differs from the expected value by sigma / sqrt(n), here about 0.002.
+        np.testing.assert_allclose(jnp.mean(value), (1 - shrink) ** steps, atol=0.02)
+        variances[number] = float(jnp.var(value))
+    expected = sigma**2 * sum((1 - shrink) ** (2 * step) for step in range(steps))
+    # The relative deviation of a variance of n draws is sqrt(2 / n), here 0.3 %.
+    assert variances[1] == pytest.approx(expected, rel=0.02)
+    assert variances[3] == pytest.approx(expected, rel=0.02)
+
+
 def test_weight_decay_of_l2_er_is_that_of_optax():
     features = lambda params, inputs: inputs @ params["dense"]["kernel"]  # noqa: E731
     inputs = jnp.ones((2, 7))

@@ -529,8 +529,7 @@ def test_keys_keep_their_implementation(implementation):
 
     by_typed = drawn(typed)
     assert_same(by_typed, drawn(raw))
-    noise = jax.random.split(typed)[0]
-    expected = optax.tree.random_like(noise, params, jax.random.normal)
+    expected = optax.tree.random_like(jax.random.fold_in(typed, 1), params, jax.random.normal)
     moved = jax.tree.map(lambda p: 1.1 * p + 0.1, params)
     added = jax.tree.map(lambda u, g: (u - g) / 0.5, by_typed[0], gradients_of(moved))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), added, expected)

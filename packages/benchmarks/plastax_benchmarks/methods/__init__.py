@@ -5,7 +5,13 @@ To add a method, write a class in one of these files and add it to `METHODS`.
 
 from .._errors import check_name
 from .._settings import fields_of
-from .base import Method as Method, NetworkView as NetworkView, RankStep as RankStep
+from .base import (
+    Method as Method,
+    NetworkView as NetworkView,
+    RankStep as RankStep,
+    SGDRule as SGDRule,
+    SpectralTerm as SpectralTerm,
+)
 from .effective_rank import ER, L2ER, L2ERGradient
 from .penalties import L2Init, Parseval, Spectral, Wasserstein
 from .plain import L2, Backprop, CReLU, LayerNormL2, PerturbL2, Reset, ShrinkAndPerturb

@@ -45,6 +45,41 @@ class RankStep(NamedTuple):
     steps: int
 
 
+class SpectralTerm(NamedTuple):
+    """The spectral penalty `strength * (sigma^power - target)^2` of each kernel, with one power iteration per step."""
+
+    strength: "float | jax.Array"
+    power: int
+    target: "float | jax.Array"
+
+
+class SGDRule(NamedTuple):
+    """What a method makes of SGD steps, between the steps that its optimizer has to take.
+
+    A parameter p with the gradient g becomes `keep * (p - rate * (g + decay * (p - anchor)))`. Steps with batch size 1
+    that follow such a rule have a faster form, see `training.batch_one`.
+
+    - `decay`: the weight decay of kernels.
+    - `vector_decay`: that of biases and scales, by default the same.
+    - `anchor`: a function from the optimizer's state to parameters that others decay towards; zero by default.
+    - `keep`: the fraction of a parameter that remains after a step.
+    - `spectral`: the spectral penalty, if the method has one.
+    - `interval`: the optimizer itself takes every `interval`-th step; no step by default.
+    - `advance`: a function of the optimizer's state, the inputs [steps, 1, ...] and the features [steps, width] by name
+        of steps that were taken without it. Returns the state after them.
+    - `restarts`: whether the interval starts again with each task.
+    """
+
+    decay: "float | jax.Array" = 0.0
+    vector_decay: "float | jax.Array | None" = None
+    anchor: Callable[[Any], Any] | None = None
+    keep: "float | jax.Array" = 1.0
+    spectral: SpectralTerm | None = None
+    interval: int | None = None
+    advance: Callable[[Any, "jax.Array", "dict[str, jax.Array]"], Any] = lambda opt_state, inputs, features: opt_state
+    restarts: bool = False
+
+
 @dataclass(frozen=True)
 class Method(Settings):
     """A method that preserves plasticity. The fields of a subclass are its settings.
@@ -65,8 +100,6 @@ class Method(Settings):
     """The settings that determine how strongly it acts, at most two. Grids of sweeps are made of them."""
     network_options: ClassVar[Mapping[str, Any]] = {}
     """Options of the network that belong to the method, such as `{"layer_norm": True}`."""
-    adds_only_weight_decay: ClassVar[bool] = False
-    """Whether its optimizer is the base optimizer, with or without weight decay. Batch-1 SGD then has a faster form."""
     replaces_units: ClassVar[bool] = False
     """Whether it replaces units of the network."""
     renews_network: ClassVar[bool] = False
@@ -95,9 +128,45 @@ class Method(Settings):
         return opt_state
 
     @property
+    def sgd_rule(self) -> SGDRule | None:
+        """What the method makes of SGD steps, or `None` if only its optimizer can take them."""
+        return None
+
+    @property
     def rank_step(self) -> RankStep | None:
         """The step that follows the optimizer's every `interval` minibatches, if the method has one."""
         return None
+
+
+def find_state(opt_state: Any, kind: type) -> Any:
+    """The state of that type in the state of a composed optimizer."""
+    import jax
+
+    def is_leaf(node):
+        return isinstance(node, kind)
+
+    (found,) = filter(is_leaf, jax.tree.leaves(opt_state, is_leaf=is_leaf))
+    return found
+
+
+def replace_state(opt_state: Any, kind: type, change: Callable[[Any], Any]) -> Any:
+    """The state of a composed optimizer, with the state of that type changed."""
+    import jax
+
+    def is_leaf(node):
+        return isinstance(node, kind)
+
+    return jax.tree.map(lambda node: change(node) if is_leaf(node) else node, opt_state, is_leaf=is_leaf)
+
+
+def count_steps(kind: type) -> Callable[[Any, "jax.Array", "dict[str, jax.Array]"], Any]:
+    """An `advance` that only counts the steps, in the state of that type."""
+
+    def advance(opt_state, inputs, features):
+        del features
+        return replace_state(opt_state, kind, lambda state: state._replace(count=state.count + len(inputs)))
+
+    return advance
 
 
 PAPER = "Prakash, He, Guo et al. 2026"

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from .base import PAPER, Method, RankStep
+from .base import PAPER, Method, RankStep, SGDRule, replace_state
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,16 @@ class ER(_Windowed):
     reference: ClassVar = PAPER
     color: ClassVar = "#dd8452"
     strengths: ClassVar = ("er_learning_rate",)
-    adds_only_weight_decay: ClassVar = True
 
     er_learning_rate: float = 1e-2
     """Step size of the effective-rank step."""
     er_steps: int = 1
     """Number of effective-rank steps in a row."""
+
+    @property
+    def sgd_rule(self):
+        """Plain steps between effective-rank steps."""
+        return SGDRule()
 
     @property
     def rank_step(self) -> RankStep:
@@ -60,6 +64,11 @@ class L2ER(ER):
         import optax
 
         return optax.chain(optax.add_decayed_weights(self.weight_decay), base)
+
+    @property
+    def sgd_rule(self):
+        """Steps with decay between effective-rank steps."""
+        return SGDRule(decay=self.weight_decay)
 
 
 @dataclass(frozen=True)
@@ -94,6 +103,20 @@ class L2ERGradient(_Windowed):
             layers=network.rank_layers,
         )
         return optax.chain(regularizer, base)
+
+    @property
+    def sgd_rule(self):
+        """Steps with decay. The optimizer takes those with an effective-rank gradient."""
+        if self.er_interval == 1:
+            return None
+        import plastax
+        from plastax._transforms.minibatch_window import push_several
+
+        def advance(opt_state, inputs, features):
+            del features
+            return replace_state(opt_state, plastax.EffectiveRankState, lambda state: push_several(state, inputs))
+
+        return SGDRule(decay=self.weight_decay, interval=self.er_interval, advance=advance, restarts=True)
 
     def begin_task(self, opt_state):
         """Empties the window of minibatches."""

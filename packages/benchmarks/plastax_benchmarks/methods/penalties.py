@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from .base import Method
+from .base import Method, SGDRule, SpectralTerm, count_steps, find_state
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,14 @@ class Spectral(Method):
         )
         return optax.chain(penalty, base)
 
+    @property
+    def sgd_rule(self):
+        """Steps with a term of rank one for each kernel, and decay of all other parameters."""
+        if self.spectral_iterations > 1:
+            return None
+        term = SpectralTerm(self.spectral_strength, self.spectral_power, self.spectral_target)
+        return SGDRule(vector_decay=2 * self.spectral_strength, spectral=term)
+
 
 @dataclass(frozen=True)
 class L2Init(Method):
@@ -62,6 +70,13 @@ class L2Init(Method):
 
         return optax.chain(plastax.l2_init(self.weight_decay), base)
 
+    @property
+    def sgd_rule(self):
+        """Steps with decay towards the initial parameters."""
+        import plastax
+
+        return SGDRule(self.weight_decay, anchor=lambda opt_state: find_state(opt_state, plastax.L2InitState).initial)
+
 
 @dataclass(frozen=True)
 class Wasserstein(Method):
@@ -75,6 +90,8 @@ class Wasserstein(Method):
 
     weight_decay: float = 1e-3
     """Strength of the penalty."""
+    penalty_interval: int = 1
+    """Number of steps from one addition of the penalty's gradient to the next. It is multiplied by this number."""
 
     def optimizer(self, base, network, key):
         """Adds the penalty's gradient."""
@@ -82,7 +99,16 @@ class Wasserstein(Method):
 
         import plastax
 
-        return optax.chain(plastax.wasserstein(self.weight_decay), base)
+        return optax.chain(plastax.wasserstein(self.weight_decay, interval=self.penalty_interval), base)
+
+    @property
+    def sgd_rule(self):
+        """Plain steps between those with a penalty."""
+        if self.penalty_interval == 1:
+            return None
+        import plastax
+
+        return SGDRule(interval=self.penalty_interval, advance=count_steps(plastax.WassersteinState))
 
 
 @dataclass(frozen=True)
@@ -97,6 +123,8 @@ class Parseval(Method):
 
     parseval_strength: float = 1e-3
     """Strength of the penalty."""
+    penalty_interval: int = 1
+    """Number of steps from one addition of the penalty's gradient to the next. It is multiplied by this number."""
 
     def optimizer(self, base, network, key):
         """Adds the penalty's gradient."""
@@ -104,4 +132,13 @@ class Parseval(Method):
 
         import plastax
 
-        return optax.chain(plastax.parseval(self.parseval_strength), base)
+        return optax.chain(plastax.parseval(self.parseval_strength, interval=self.penalty_interval), base)
+
+    @property
+    def sgd_rule(self):
+        """Plain steps between those with a penalty."""
+        if self.penalty_interval == 1:
+            return None
+        import plastax
+
+        return SGDRule(interval=self.penalty_interval, advance=count_steps(plastax.ParsevalState))

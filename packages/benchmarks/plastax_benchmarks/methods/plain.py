@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from .base import DOHARE, PAPER, Method
+from .base import DOHARE, PAPER, Method, SGDRule, count_steps
 
 
 @dataclass(frozen=True)
@@ -14,7 +14,11 @@ class Backprop(Method):
     words: ClassVar = "plain backprop"
     reference: ClassVar = "Rumelhart et al. 1986"
     color: ClassVar = "#c44e52"
-    adds_only_weight_decay: ClassVar = True
+
+    @property
+    def sgd_rule(self):
+        """Plain steps."""
+        return SGDRule()
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,11 @@ class CReLU(Method):
     color: ClassVar = "#5c2f14"
     network_options: ClassVar = {"activation": "crelu"}
 
+    @property
+    def sgd_rule(self):
+        """Plain steps."""
+        return SGDRule()
+
 
 @dataclass(frozen=True)
 class L2(Method):
@@ -48,10 +57,14 @@ class L2(Method):
     reference: ClassVar = "Krogh and Hertz 1991"
     color: ClassVar = "#8c8c8c"
     strengths: ClassVar = ("weight_decay",)
-    adds_only_weight_decay: ClassVar = True
 
     weight_decay: float = 1e-3
     """Strength of the decay: weight_decay * parameter is added to the gradient."""
+
+    @property
+    def sgd_rule(self):
+        """Steps with decay."""
+        return SGDRule(decay=self.weight_decay)
 
     def optimizer(self, base, network, key):
         """Adds the decay to the gradient, before the base optimizer."""
@@ -70,7 +83,6 @@ class LayerNormL2(L2):
     color: ClassVar = "#7d5fb2"
     strengths: ClassVar = ("weight_decay",)
     network_options: ClassVar = {"layer_norm": True}
-    adds_only_weight_decay: ClassVar = False
 
 
 @dataclass(frozen=True)
@@ -87,6 +99,8 @@ class ShrinkAndPerturb(Method):
     """Fraction by which the parameters shrink at each step."""
     perturb_scale: float = 1e-4
     """Standard deviation of the noise at each step."""
+    noise_interval: int = 1
+    """Number of steps whose noise is drawn at once, at the last of them. Their sum has the same distribution."""
 
     def optimizer(self, base, network, key):
         """Shrinks and perturbs after the base optimizer."""
@@ -94,7 +108,13 @@ class ShrinkAndPerturb(Method):
 
         import plastax
 
-        return optax.chain(base, plastax.shrink_and_perturb(self.shrink, self.perturb_scale, key=key))
+        noise = plastax.shrink_and_perturb(self.shrink, self.perturb_scale, key=key, noise_interval=self.noise_interval)
+        return optax.chain(base, noise)
+
+    @property
+    def sgd_rule(self):
+        """Shrinking steps, and the noise of several steps at once."""
+        return _perturbed(SGDRule(keep=1 - self.shrink), self.noise_interval)
 
 
 @dataclass(frozen=True)
@@ -106,10 +126,11 @@ class PerturbL2(L2):
     reference: ClassVar = DOHARE
     color: ClassVar = "#a8328f"
     strengths: ClassVar = ("weight_decay", "perturb_scale")
-    adds_only_weight_decay: ClassVar = False
 
     perturb_scale: float = 1e-4
     """Standard deviation of the noise at each step."""
+    noise_interval: int = 1
+    """Number of steps whose noise is drawn at once, at the last of them. Their sum has the same distribution."""
 
     def optimizer(self, base, network, key):
         """Decays before the base optimizer, and perturbs after it."""
@@ -117,5 +138,18 @@ class PerturbL2(L2):
 
         import plastax
 
-        perturb = plastax.shrink_and_perturb(0.0, self.perturb_scale, key=key)
+        perturb = plastax.shrink_and_perturb(0.0, self.perturb_scale, key=key, noise_interval=self.noise_interval)
         return optax.chain(optax.add_decayed_weights(self.weight_decay), base, perturb)
+
+    @property
+    def sgd_rule(self):
+        """Steps with decay, and the noise of several steps at once."""
+        return _perturbed(SGDRule(decay=self.weight_decay), self.noise_interval)
+
+
+def _perturbed(rule: SGDRule, interval: int) -> SGDRule | None:
+    if interval == 1:
+        return None
+    import plastax
+
+    return rule._replace(interval=interval, advance=count_steps(plastax.ShrinkAndPerturbState))

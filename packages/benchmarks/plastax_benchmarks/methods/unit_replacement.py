@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from .._settings import setting
-from .base import DOHARE, Method
+from .base import DOHARE, Method, SGDRule, replace_state
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,8 @@ class ContinualBackprop(Method):
     """Decay rate of the running means of utility and activity."""
     maturity_threshold: int = setting(100)
     """Number of steps before a unit may be replaced."""
+    replacement_interval: int = 1
+    """Number of steps from one replacement, and measurement of outgoing weights, to the next."""
 
     def optimizer(self, base, network, key):
         """Wraps the base optimizer, whose state is reset for units that are replaced."""
@@ -35,8 +37,39 @@ class ContinualBackprop(Method):
             replacement_rate=self.replacement_rate,
             decay_rate=self.decay_rate,
             maturity_threshold=self.maturity_threshold,
+            interval=self.replacement_interval,
             key=key,
         )
+
+    @property
+    def sgd_rule(self):
+        """Plain steps between replacements, in which only the statistics of units change."""
+        if self.replacement_interval == 1:
+            return None
+        import jax.numpy as jnp
+
+        import plastax
+        from plastax._units.continual_backprop import observe
+
+        def advance(opt_state, inputs, features):
+            def one(past, rows):
+                assert past.outgoing is not None
+                return observe(
+                    past,
+                    rows,
+                    jnp.abs(rows) * past.outgoing,
+                    rate=self.replacement_rate,
+                    decay_rate=self.decay_rate,
+                    maturity_threshold=self.maturity_threshold,
+                )
+
+            def change(state):
+                layers = tuple(map(one, state.layers, features.values()))
+                return state._replace(count=state.count + len(inputs), layers=layers)
+
+            return replace_state(opt_state, plastax.ContinualBackpropState, change)
+
+        return SGDRule(interval=self.replacement_interval, advance=advance)
 
 
 @dataclass(frozen=True)
@@ -56,6 +89,12 @@ class ContinualBackpropL2(ContinualBackprop):
         import optax
 
         return optax.chain(optax.add_decayed_weights(self.weight_decay), super().optimizer(base, network, key))
+
+    @property
+    def sgd_rule(self):
+        """As for continual backprop, with decay."""
+        rule = super().sgd_rule
+        return None if rule is None else rule._replace(decay=self.weight_decay)
 
 
 @dataclass(frozen=True)
@@ -84,3 +123,24 @@ class ReDo(Method):
         return plastax.redo(
             base, network.units(), threshold=self.dormant_threshold, interval=self.redo_interval, key=key, **init
         )
+
+    @property
+    def sgd_rule(self):
+        """Plain steps between checks, in which only the activity of units adds up."""
+        if self.redo_interval == 1:
+            return None
+        import jax.numpy as jnp
+
+        import plastax
+
+        def advance(opt_state, inputs, features):
+            def change(state):
+                activity = tuple(
+                    total + jnp.sum(jnp.abs(rows), axis=0)
+                    for total, rows in zip(state.activity, features.values(), strict=True)
+                )
+                return state._replace(count=state.count + len(inputs), activity=activity)
+
+            return replace_state(opt_state, plastax.RedoState, change)
+
+        return SGDRule(interval=self.redo_interval, advance=advance)

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
-from . import batch_one_sgd as _batch_one_sgd, evaluate as _evaluate
+from . import batch_one as _batch_one, evaluate as _evaluate
 from .devices import OneDevice
 from .members import Member
 from .task import NOTHING, Learner, Replica, TaskView, Totals, Trainer, keys_of
@@ -49,7 +49,7 @@ class Replicas:
         side_by_side = not trainer.config.network.takes_images if side_by_side is None else side_by_side
         batched = _side_by_side if side_by_side else _one_by_one
         # One program for all members, so all of them must be able to use it.
-        batch_one = all(_batch_one_sgd.applies(trainer.config.replace(**member.values)) for member in members)
+        can = all(_batch_one.applies(trainer.config.replace(**member.values)) for member in members)
 
         def over_replicas(function: Callable) -> Callable:
             """`function(own, replica, view, *numbers)` for all replicas; `own` is a tuple of the values of each one."""
@@ -60,7 +60,7 @@ class Replicas:
             return jax.jit(self.devices.program(batched(one)))
 
         self._init = over_replicas(lambda replica, view: trainer.init(replica, view.index))
-        self._train = over_replicas(partial(trainer.train, block=trainer.block, batch_one=batch_one))
+        self._train = over_replicas(partial(trainer.train, block=trainer.block, batch_one=can and trainer.batch_one))
         self._train_rest = over_replicas(partial(trainer.train, block=1))
         self._orders = over_replicas(lambda replica, view: trainer.orders(view))
         self._evaluate = over_replicas(lambda learner, replica, view: _evaluate.evaluate(trainer, learner, view))

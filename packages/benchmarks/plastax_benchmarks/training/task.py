@@ -18,7 +18,7 @@ from ..config import RunConfig
 from ..methods import NetworkView, RankStep
 from ..problems.catalog import SupervisedProblem
 from ..problems.stream import Examples, Problem, RowIndices, Task
-from .batch_one_sgd import Affine, take_steps as take_batch_one_steps
+from . import batch_one
 
 
 class Learner(NamedTuple):
@@ -88,8 +88,24 @@ class Trainer:
     @property
     def block(self) -> int:
         """Number of steps in a block: up to the next effective-rank step, or about a thousand rows."""
-        rank_step = self.config.method.rank_step
-        return max(1, 1000 // max(self.settings.batch_size, 10)) if rank_step is None else rank_step.interval
+        rank_step, rule = self.config.method.rank_step, self.config.method.sgd_rule
+        if rank_step is not None:
+            return rank_step.interval
+        usual = max(1, 1000 // max(self.settings.batch_size, 10))
+        if rule is None or rule.interval is None or self.settings.batch_size > 1:
+            return usual
+        # The optimizer takes the last step of a block, so that steps with an interval are last steps.
+        return max(size for size in range(1, usual + 1) if rule.interval % size == 0)
+
+    @property
+    def batch_one(self) -> bool:
+        """Whether blocks can be trained with the faster form of SGD with batch size 1."""
+        rule = self.config.method.sgd_rule
+        if rule is None or self.block == 1 or not batch_one.applies(self.config):
+            return False
+        tasks = range(self.settings.num_tasks) if rule.interval is not None and not rule.restarts else ()
+        # After other numbers of steps, the interval would end in the middle of a block.
+        return all(self.steps_in(index) % self.block == 0 for index in tasks)
 
     def init(self, replica: Replica, index: Int[Array, ""]) -> Learner:
         """A new learner for the start of task `index`."""
@@ -137,7 +153,7 @@ class Trainer:
             numbers = i * block + jnp.arange(block, dtype=jnp.int32)
             examples = self._examples(view, task, orders, numbers)
             if batch_one and block > 1:
-                learner, totals = self._batch_one_steps(learner, totals, task, config, examples)
+                learner, totals = self._batch_one_steps(learner, totals, task, replica, examples, numbers)
             else:
                 learner, totals = self._steps(learner, totals, task, replica, examples, numbers)
             if rank_step is not None:
@@ -217,21 +233,41 @@ class Trainer:
         batches = jax.tree.map(lambda leaf: leaf.reshape(numbers.size, size, *leaf.shape[1:]), examples)
         return jax.lax.scan(step, (learner, totals), (batches, numbers))[0]
 
-    def _batch_one_steps(self, learner: Learner, totals: Totals, task: Task, config: RunConfig, examples: Examples):
+    def _batch_one_steps(
+        self,
+        learner: Learner,
+        totals: Totals,
+        task: Task,
+        replica: Replica,
+        examples: Examples,
+        numbers: Int[Array, " steps"],
+    ) -> tuple[Learner, Totals]:
         """The same steps in the faster form for batch size 1, equal up to rounding."""
+        config = self.config.replace(**replica.values)
+        rule = config.method.sgd_rule
+        assert rule is not None
 
         def of_outputs(outputs, target):
             outputs, target = self.problem.active(task, outputs[None]), target[None]
             return losses(self.problem, outputs, target)[0], hits(self.problem, outputs, target)[0]
 
-        def arrays(params):
-            dense = [hidden.layer for hidden in params.hidden] + [params.head]
-            return tuple(Affine(layer.kernel, layer.bias) for layer in dense)
-
-        rate, decay = config.optimizer.learning_rate, getattr(config.method, "weight_decay", 0.0)
-        layers, loss, correct = take_batch_one_steps(arrays(learner.params), *examples, of_outputs, rate, decay)
-        params = eqx.tree_at(lambda params: jax.tree.leaves(arrays(params)), learner.params, jax.tree.leaves(layers))
-        return learner._replace(params=params), Totals(totals.loss + loss, totals.correct + correct)
+        fast = numbers.size if rule.interval is None else numbers.size - 1
+        taken = batch_one.take_steps(
+            learner.params,
+            learner.opt_state,
+            *jax.tree.map(lambda leaf: leaf[:fast], examples),
+            of_outputs,
+            config.optimizer.learning_rate,
+            rule,
+        )
+        features = dict(zip(self.network.rank_layers, taken.features, strict=False))
+        opt_state = rule.advance(taken.opt_state, examples.inputs[:fast, None], features)
+        learner = Learner(taken.params, learner.model_state, opt_state)
+        totals = Totals(totals.loss + taken.loss, totals.correct + taken.correct)
+        if rule.interval is None:
+            return learner, totals
+        last = jax.tree.map(lambda leaf: leaf[fast:], examples)
+        return self._steps(learner, totals, task, replica, last, numbers[fast:])
 
     def _raise_rank(self, learner: Learner, inputs: Array, step: RankStep) -> PyTree:
         """The parameters after the effective-rank steps at the end of a block."""

@@ -35,9 +35,9 @@ def value_at(hyperparameter: Any, count: Any) -> Any:
     return hyperparameter(count) if callable(hyperparameter) else hyperparameter
 
 
-def init_count(*hyperparameters: Any) -> Count:
-    """Zero if one of the hyperparameters is a schedule, else `None`."""
-    return jnp.zeros((), jnp.int32) if any(map(callable, hyperparameters)) else None
+def init_count(*hyperparameters: Any, interval: int = 1) -> Count:
+    """Zero if updates have to be counted, for a schedule or for an interval, else `None`."""
+    return jnp.zeros((), jnp.int32) if interval > 1 or any(map(callable, hyperparameters)) else None
 
 
 def next_count(count: Count) -> Count:

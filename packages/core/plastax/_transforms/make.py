@@ -6,8 +6,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import PyTree
+from jaxtyping import Array, Int, PyTree
 
+from .._branch import every
 from .._numerics import wider
 
 
@@ -61,3 +62,22 @@ def add_scaled(updates: PyTree, factor: Any, directions: PyTree) -> PyTree:
         return (update.astype(wide) + scaled).astype(update.dtype)
 
     return jax.tree.map(add, updates, directions, is_leaf=lambda leaf: leaf is None)
+
+
+def add_at_interval(
+    updates: PyTree, factor: Any, directions: Callable[[], PyTree], interval: int, count: Int[Array, ""] | None
+) -> PyTree:
+    """Adds `interval * factor * directions()` to the updates at every `interval`-th step.
+
+    **Arguments:**
+
+    - `updates`, `factor`: as in `add_scaled`.
+    - `directions`: computes the directions, like `updates`. It runs at the steps that need it only.
+    - `interval`: a positive number of steps.
+    - `count`: the number of this step, counted from 1. May be `None` if `interval` is 1.
+    """
+    if interval == 1:
+        return add_scaled(updates, factor, directions())
+    assert count is not None
+    none = jax.tree.map(lambda like: jnp.zeros(like.shape, like.dtype), jax.eval_shape(directions))
+    return add_scaled(updates, interval * factor, every(interval, count, directions, lambda: none))

@@ -90,6 +90,22 @@ def push(transform: str, state: EffectiveRankState, inputs: Any, inputs_like: An
     )
 
 
+def push_several(state: EffectiveRankState, minibatches: PyTree[Array]) -> EffectiveRankState:
+    """The state after several minibatches, stacked along a first axis, none of which was used for an effective rank."""
+    steps = len(jax.tree.leaves(minibatches)[0])
+
+    def write(batches, added):
+        window = batches.shape[0]
+        kept = jnp.arange(max(0, steps - window), steps, dtype=jnp.int32)
+        return batches.at[(state.since_restart + kept) % window].set(added[kept].astype(batches.dtype))
+
+    return state._replace(
+        count=state.count + steps,
+        since_restart=state.since_restart + steps,
+        batches=None if state.batches is None else jax.tree.map(write, state.batches, minibatches),
+    )
+
+
 def stacked(state: EffectiveRankState, inputs: Any) -> PyTree[Array]:
     """All minibatches of the window as one, in any order.
 

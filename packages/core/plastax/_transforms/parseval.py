@@ -6,13 +6,14 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from .._checks import check_interval
 from .hyperparameters import Count, Hyperparameter, check_hyperparameter, init_count, injectable, next_count, value_at
-from .make import add_scaled, transformation
+from .make import add_at_interval, transformation
 from .parameter_roles import RoleOf, as_matrix, check_output_axis, kernel_at, like_kernel, role_by_shape_and_name
 
 
 class ParsevalState(NamedTuple):
-    """State: the number of updates if a hyperparameter is a schedule."""
+    """State: the number of updates, if a hyperparameter is a schedule or the interval is longer than one step."""
 
     count: Count = None
 
@@ -24,6 +25,7 @@ def parseval(
     scale: Hyperparameter = 1.0,
     output_axis: int = -1,
     role: RoleOf = role_by_shape_and_name,
+    interval: int = 1,
 ) -> optax.GradientTransformationExtraArgs:
     r"""Adds the gradient of `strength` times $\sum_W \|W W^\top - s I\|_F^2$, with one row of $W$ for each output unit.
 
@@ -48,6 +50,8 @@ def parseval(
     - `strength`: the factor of the penalty, not negative. A number or a schedule.
     - `scale`: the squared norm $s$ that a unit's incoming weights should have. A number or a schedule.
     - `output_axis`, `role`: as in [`plastax.spectral_penalty`][].
+    - `interval`: the number of steps from one addition to the next. Each addition is multiplied by it, so that its mean
+        over steps is that of `interval=1`, at a fraction of the cost.
 
     **Returns:**
 
@@ -60,23 +64,27 @@ def parseval(
     check_hyperparameter("strength", strength, 0.0)
     check_hyperparameter("scale", scale, 0.0)
     check_output_axis(output_axis)
+    check_interval("interval", interval)
 
     def init(params):
-        return ParsevalState(init_count(strength, scale))
+        return ParsevalState(init_count(strength, scale, interval=interval))
 
     def update(updates, state, params, **_):
         factor, wanted = value_at(strength, state.count), value_at(scale, state.count)
+        count = next_count(state.count)
 
-        def add(path, parameter, update):
+        def slope(path, parameter):
             kernel = kernel_at(path, parameter, role(path, parameter), output_axis)
             if kernel is None:
-                return update
+                return None
             matrix = as_matrix(parameter, kernel)
             identity = jnp.eye(matrix.shape[-1], dtype=matrix.dtype)
             excess = matrix.mT @ matrix - jnp.asarray(wanted, matrix.dtype) * identity
-            return add_scaled(update, factor, like_kernel(4 * matrix @ excess, parameter, kernel))
+            return like_kernel(4 * matrix @ excess, parameter, kernel)
 
-        updates = jax.tree_util.tree_map_with_path(add, params, updates)
-        return updates, ParsevalState(next_count(state.count))
+        def slopes():
+            return jax.tree_util.tree_map_with_path(slope, params)
+
+        return add_at_interval(updates, factor, slopes, interval, count), ParsevalState(count)
 
     return transformation("parseval", init, update)

@@ -24,7 +24,7 @@ class ShrinkAndPerturbState(NamedTuple):
 
 @injectable("shrink", "sigma")
 def shrink_and_perturb(
-    shrink: Hyperparameter, sigma: Hyperparameter, *, key: RandomKey, interval: int = 1
+    shrink: Hyperparameter, sigma: Hyperparameter, *, key: RandomKey, interval: int = 1, noise_interval: int = 1
 ) -> optax.GradientTransformationExtraArgs:
     r"""Multiplies the parameters by `1 - shrink` and adds Gaussian noise, every `interval` steps.
 
@@ -51,6 +51,10 @@ def shrink_and_perturb(
     - `sigma`: the standard deviation of the noise, not negative. A number or a schedule.
     - `key`: for the noise.
     - `interval`: the number of steps from one application to the next.
+    - `noise_interval`: the number of applications whose noise is drawn at once, at the last of them. Their sum has the
+        same distribution as with `noise_interval=1`, because Gaussian noise adds up to Gaussian noise; the steps in
+        between see parameters without it. Drawing noise is slow: for a small minibatch it takes longer than the rest of
+        the step.
 
     **Returns:**
 
@@ -64,6 +68,8 @@ def shrink_and_perturb(
     check_hyperparameter("shrink", shrink, 0.0, 1.0)
     check_hyperparameter("sigma", sigma, 0.0)
     check_interval("interval", interval)
+    check_interval("noise_interval", noise_interval)
+    check_interval("interval * noise_interval", interval * noise_interval)
     key_data(key)
 
     def init(params):
@@ -71,19 +77,29 @@ def shrink_and_perturb(
 
     def update(updates, state, params, **_):
         count = jnp.asarray(optax.safe_increment(state.count))
+        factor, deviation = (value_at(value, state.count) for value in (shrink, sigma))
 
-        now, next_key = jax.random.split(as_key(state.key, key))
+        def shrunk():
+            return jax.tree.map(lambda p, u: -jnp.asarray(factor, p.dtype) * apply_update(p, u), params, updates)
 
-        def act():
-            def one(parameter, update, noise):
-                factor, scale = (
-                    jnp.asarray(value_at(value, state.count), parameter.dtype) for value in (shrink, sigma)
-                )
-                return scale * noise - factor * apply_update(parameter, update)
+        def noise():
+            drawn = optax.tree.random_like(jax.random.fold_in(as_key(state.key, key), count), params, jax.random.normal)
+            scale = deviation * _noise_of_several(factor, noise_interval)
+            return jax.tree.map(lambda p, n: jnp.asarray(scale, p.dtype) * n, params, drawn)
 
-            return jax.tree.map(one, params, updates, optax.tree.random_like(now, params, jax.random.normal))
+        def none():
+            return jax.tree.map(jnp.zeros_like, params)
 
-        addition = every(interval, count, act, lambda: jax.tree.map(jnp.zeros_like, params))
-        return add_scaled(updates, 1, addition), ShrinkAndPerturbState(count, key_data(next_key))
+        shrinking = every(interval, count, shrunk, none)
+        addition = jax.tree.map(jnp.add, shrinking, every(interval * noise_interval, count, noise, none))
+        return add_scaled(updates, 1, addition), ShrinkAndPerturbState(count, state.key)
 
     return transformation("shrink_and_perturb", init, update)
+
+
+def _noise_of_several(shrink, number):
+    """The standard deviation of several draws of unit noise, of which all but the last have shrunk since."""
+    if number == 1:
+        return 1.0
+    steps = jnp.arange(number, dtype=jnp.float32)
+    return jnp.sqrt(jnp.sum((1 - jnp.asarray(shrink, jnp.float32)) ** (2 * steps)))

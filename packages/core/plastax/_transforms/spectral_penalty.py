@@ -100,7 +100,7 @@ def spectral_penalty(
 
         def draw(matrix, key):
             drawn = jax.random.normal(key, (*matrix.shape[:-2], matrix.shape[-1]), matrix.dtype)
-            return _normalized(drawn, drawn)
+            return normalized(drawn, drawn)
 
         keys = jax.random.split(key, max(len(matrices), 1))
         return tuple(draw(matrix, key) for matrix, key in zip(matrices, keys, strict=False))
@@ -148,15 +148,15 @@ def _leading_singular(matrix, right, iterations):
 
     def refine(_, right):
         stretched = stretch(right)
-        left = _normalized(stretched, jnp.zeros_like(stretched))
+        left = normalized(stretched, jnp.zeros_like(stretched))
         # A kernel of zeros has no singular vectors; the last ones are kept for when it grows again.
-        return _normalized(jnp.einsum("...i,...io->...o", left, matrix), right)
+        return normalized(jnp.einsum("...i,...io->...o", left, matrix), right)
 
     right = refine(0, right) if iterations == 1 else jax.lax.fori_loop(0, iterations, refine, right)
     stretched = stretch(right)
-    return jnp.linalg.norm(stretched, axis=-1), _normalized(stretched, jnp.zeros_like(stretched)), right
+    return jnp.linalg.norm(stretched, axis=-1), normalized(stretched, jnp.zeros_like(stretched)), right
 
 
-def _normalized(vector, otherwise):
+def normalized(vector, otherwise):
     norm = jnp.linalg.norm(vector, axis=-1, keepdims=True)
     return jnp.where(norm == 0, otherwise, vector / jnp.where(norm == 0, 1, norm))

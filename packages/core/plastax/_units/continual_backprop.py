@@ -1,6 +1,7 @@
 """Continual backprop: slowly and steadily replaces the least useful units by new ones."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -11,24 +12,29 @@ from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int
 
 from .._branch import run_if
-from .._checks import check_range
+from .._checks import check_interval, check_range
 from .._transforms.hyperparameters import Hyperparameter, check_hyperparameter, injectable, value_at
 from .._transforms.keys import KeyData, RandomKey, as_key, key_data
 from .._transforms.make import transformation
 from .._types import Initializer, Scalar
 from .description import Units
-from .locate import check_units, contribution, locate_units, read_features
+from .locate import check_units, contribution, locate_units, outgoing_sizes, read_features
 from .replace import check_optimizer, draw_units, no_units, place_units
 from .resettable_adam import bias_correction
 
 
 class UnitStatistics(NamedTuple):
-    """Statistics of the units of one layer, and the accumulated number of units to replace."""
+    """Statistics of the units of one layer, and the accumulated number of units to replace.
+
+    `outgoing` has the mean size of outgoing weights, for each position that they read. It is kept if the interval is
+    longer than one step.
+    """
 
     age: Int[Array, " width"]
     utility: Float[Array, " width"]
     mean: Float[Array, " width"]
     accumulator: Float[Array, ""]
+    outgoing: Float[Array, "positions width"] | None = None
 
 
 class ContinualBackpropState(NamedTuple):
@@ -52,6 +58,7 @@ def continual_backprop(
     replacement_rate: Hyperparameter,
     decay_rate: Scalar = 0.99,
     maturity_threshold: int | Array = 100,
+    interval: int = 1,
     key: RandomKey,
     unit_init: Initializer | None = None,
 ) -> optax.GradientTransformationExtraArgs:
@@ -141,6 +148,9 @@ def continual_backprop(
     - `replacement_rate`: the fraction of mature units that is replaced per step, in [0, 1]. A number or a schedule.
     - `decay_rate`: the decay rate of the running means, in [0, 1).
     - `maturity_threshold`: the number of steps for which a new unit cannot be replaced.
+    - `interval`: the number of steps from one replacement to the next. Outgoing weights are measured at the same steps,
+        and the utilities in between use the last measurement. With more than one step, most steps need no pass over
+        the weights; as many units are replaced, several at once.
     - `key`: for drawing new kernels. Use a different key for each seed.
     - `unit_init`: draws new kernels, `(key, shape, dtype) -> array`. It is called with the shape of the whole kernel,
         as in `jax.nn.initializers` (which take kernels as [..., in, out]; for [out, in] set their `in_axis` and
@@ -162,6 +172,7 @@ def continual_backprop(
     check_hyperparameter("replacement_rate", replacement_rate, 0.0, 1.0)
     check_range("decay_rate", decay_rate, 0.0, 1.0, high_open=True)
     check_range("maturity_threshold", maturity_threshold, 0.0)
+    check_interval("interval", interval)
     optimizer = optax.with_extra_args_support(optimizer)
     method = "continual_backprop"
 
@@ -179,6 +190,7 @@ def continual_backprop(
                     utility=jnp.zeros(layer.width, jnp.float32),
                     mean=jnp.zeros(layer.width, jnp.float32),
                     accumulator=jnp.zeros((), jnp.float32),
+                    outgoing=None if interval == 1 else outgoing_sizes(layer, jax.tree.leaves(params)),
                 )
                 for layer in layers
             ),
@@ -191,24 +203,31 @@ def continual_backprop(
         old, structure = jax.tree.flatten(params)
         new = structure.flatten_up_to(updates)
 
-        rate = value_at(replacement_rate, state.count)
-        statistics, due, most = [], [], [_most_at_once(rate, layer.width) for layer in layers]
+        rate, acts = value_at(replacement_rate, state.count), (state.count + 1) % interval == 0
+        statistics, due, most = [], [], [_most_at_once(rate, layer.width, interval) for layer in layers]
         for layer, past, limit in zip(layers, state.layers, most, strict=True):
             rows = read_features(method, features, layer)
-            utility = contribution(layer, jnp.mean(jnp.abs(rows), axis=0), old, new)
-            age = past.age + 1
-            mature = jnp.sum(age > maturity_threshold, dtype=jnp.int32)
-            share = jnp.asarray(rate, jnp.float32) * mature.astype(jnp.float32)
-            known = UnitStatistics(
-                age=age,
-                utility=decay_rate * past.utility + (1 - decay_rate) * utility,
-                mean=decay_rate * past.mean + (1 - decay_rate) * jnp.mean(rows, axis=(0, 1)),
-                accumulator=past.accumulator + share,
-            )
+            outgoing = past.outgoing
+            if outgoing is None:
+                sizes = outgoing_sizes(layer, old, new)
+            else:
+                outgoing = sizes = run_if(
+                    acts, partial(outgoing_sizes, layer), lambda *_, kept=outgoing: kept, old, new
+                )
+            known = observe(
+                past,
+                jnp.mean(rows, axis=(0, 1))[None],
+                contribution(layer, sizes, jnp.mean(jnp.abs(rows), axis=0))[None],
+                rate=rate,
+                decay_rate=decay_rate,
+                maturity_threshold=maturity_threshold,
+            )._replace(outgoing=outgoing)
             statistics.append(known)
+            mature = jnp.sum(known.age > maturity_threshold, dtype=jnp.int32)
             # Sums of round rates reach whole numbers up to rounding. The small addition makes them count as reached.
+            share = jnp.asarray(rate, jnp.float32) * mature.astype(jnp.float32)
             whole = jnp.floor(known.accumulator + share / 1000).astype(jnp.int32)
-            due.append(jnp.minimum(whole, jnp.minimum(mature, limit)))
+            due.append(jnp.where(acts, jnp.minimum(whole, jnp.minimum(mature, limit)), 0))
         corrections = [bias_correction(decay_rate, known.age) for known in statistics]
 
         def draw(old, key, statistics, corrections):
@@ -230,6 +249,7 @@ def continual_backprop(
             UnitStatistics(
                 *(jnp.where(fresh.of >= 0, 0, value) for value in (known.age, known.utility, known.mean)),
                 accumulator=known.accumulator - number.astype(jnp.float32),
+                outgoing=None if known.outgoing is None else jnp.where(fresh.of >= 0, 0, known.outgoing),
             )
             for known, fresh, number in zip(statistics, new_units, due, strict=True)
         ]
@@ -237,6 +257,37 @@ def continual_backprop(
         return updates, ContinualBackpropState(inner_state, state.count + 1, state.key, tuple(statistics), replaced)
 
     return transformation(method, init, update)
+
+
+def observe(
+    past: UnitStatistics,
+    means: Float[Array, "steps width"],
+    contributions: Float[Array, "steps width"],
+    *,
+    rate: Scalar,
+    decay_rate: Scalar,
+    maturity_threshold: Scalar,
+) -> UnitStatistics:
+    """The statistics after some steps in which no unit is replaced.
+
+    **Arguments:**
+
+    - `past`: the statistics before these steps.
+    - `means`, `contributions`: the mean feature of each unit at each step, and its contribution.
+    - `rate`, `decay_rate`, `maturity_threshold`: as in [`plastax.continual_backprop`][].
+    """
+    steps = len(means)
+    passed = jnp.arange(1, steps + 1, dtype=jnp.int32)
+    # Each step multiplies what was there before by the decay rate.
+    decay = jnp.asarray(decay_rate, jnp.float32)
+    weights = (1 - decay) * decay ** (steps - passed).astype(jnp.float32)
+    mature = jnp.sum(past.age + passed[:, None] > maturity_threshold, dtype=jnp.int32)
+    return past._replace(
+        age=past.age + steps,
+        utility=decay**steps * past.utility + weights @ contributions,
+        mean=decay**steps * past.mean + weights @ means,
+        accumulator=past.accumulator + jnp.asarray(rate, jnp.float32) * mature.astype(jnp.float32),
+    )
 
 
 def least_useful(
@@ -247,8 +298,8 @@ def least_useful(
     return jnp.where((jnp.arange(most, dtype=jnp.int32) < number) & mature[order], order, utility.size)
 
 
-def _most_at_once(replacement_rate, width: int) -> int:
-    """The most units that one step can replace: less than one unit is left over from the step before."""
+def _most_at_once(replacement_rate, width: int, interval: int) -> int:
+    """The most units that one step can replace: less than one unit is left over from the replacement before."""
     if isinstance(replacement_rate, Tracer):
         return width
-    return min(width, int(float(np.asarray(replacement_rate)) * width) + 1)
+    return min(width, int(float(np.asarray(replacement_rate)) * width * interval) + 1)

@@ -166,28 +166,46 @@ def read_features(method: str, features: PyTree, layer: LocatedUnits) -> Float[A
     return array.reshape(samples, math.prod(positions), width).astype(jnp.float32)
 
 
+def outgoing_sizes(
+    layer: LocatedUnits, params: list[Array], updates: list[Any] | None = None
+) -> Float[Array, "positions width"]:
+    """The mean size of each unit's outgoing weights after the updates, for each position that they read.
+
+    A weight after a flattened image reads one position; all others read all positions, whose mean activity counts.
+    There is one row if no outgoing array reads positions. The mean is over all outgoing weights: rows add up to it.
+    """
+    positions = max(reader.place.repeat for reader in layer.outgoing)
+    total, count = jnp.zeros((positions, layer.width), jnp.float32), 0
+    for reader in layer.outgoing:
+        place = reader.place
+        weights = params[place.leaf].astype(jnp.float32)
+        size = jnp.abs(by_unit(weights if updates is None else apply_update(weights, updates[place.leaf]), place))
+        others = [axis for axis in range(size.ndim) if axis not in (place.axis, place.axis + 1)]
+        # A mean over positions is a share of each.
+        total = total + jnp.sum(size, others) / (positions if place.repeat == 1 else 1)
+        count += size.size // layer.width
+    return total / count
+
+
 def contribution(
-    layer: LocatedUnits, activity: Float[Array, "positions width"], params: list[Array], updates: list[Any]
+    layer: LocatedUnits, sizes: Float[Array, "some width"], activity: Float[Array, "positions width"]
 ) -> Float[Array, " width"]:
     """The mean of |outgoing weight| times the activity that it reads, over all outgoing weights of each unit.
 
-    A weight after a flattened image reads one position; all others read all positions, whose mean activity counts.
+    **Arguments:**
+
+    - `layer`: the layer.
+    - `sizes`: what `outgoing_sizes` returned.
+    - `activity`: the mean size of the features at each position.
     """
-    total, count = jnp.zeros(layer.width, jnp.float32), 0
-    for reader in layer.outgoing:
-        place = reader.place
-        if place.repeat > 1 and len(activity) != place.repeat:
-            raise ValueError(
-                f"features {layer.features!r} have {len(activity)} positions for each sample, but {place.repeat} are "
-                "flattened in front of the layer that reads them (`repeat` of plastax.Outgoing). Pass the features as "
-                f"they are just before they are flattened, [samples, height, width, {layer.width}]"
-            )
-        read = activity if place.repeat > 1 else jnp.mean(activity, axis=0, keepdims=True)
-        size = jnp.abs(by_unit(apply_update(params[place.leaf].astype(jnp.float32), updates[place.leaf]), place))
-        others = [axis for axis in range(size.ndim) if axis not in (place.axis, place.axis + 1)]
-        total = total + jnp.sum(jnp.sum(size, others) * read, axis=0)
-        count += size.size // layer.width
-    return total / count
+    if len(sizes) > 1 and len(activity) != len(sizes):
+        raise ValueError(
+            f"features {layer.features!r} have {len(activity)} positions for each sample, but {len(sizes)} are "
+            "flattened in front of the layer that reads them (`repeat` of plastax.Outgoing). Pass the features as "
+            f"they are just before they are flattened, [samples, height, width, {layer.width}]"
+        )
+    read = activity if len(sizes) > 1 else jnp.mean(activity, axis=0, keepdims=True)
+    return jnp.sum(sizes * read, axis=0)
 
 
 def by_unit(array: Array, place: Place) -> Array:

@@ -149,10 +149,11 @@ class Hidden(eqx.Module):
 
     def __call__(self, x: Float[Array, "batch ... in"]) -> Float[Array, "batch ... features"]:
         """The features after the activation."""
-        x = self.layer(x)
-        if self.norm is not None:
-            x = self.norm(x)
-        return ACTIVATIONS[self.activation](x)
+        return self.activate(self.layer(x))
+
+    def activate(self, x: Float[Array, "... units"]) -> Float[Array, "... features"]:
+        """The features from the outputs of the layer: everything that follows it."""
+        return ACTIVATIONS[self.activation](x if self.norm is None else self.norm(x))
 
 
 def _standardize(x: Array, mean: Array, variance: Array, epsilon: float) -> Array:

@@ -1,0 +1,162 @@
+"""Steps with rank-one factors are the plain steps, written in another way."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import plastax
+from plastax_benchmarks.config import configure
+from plastax_benchmarks.methods import METHODS, SGDRule
+from plastax_benchmarks.problems.load import load_problem
+from plastax_benchmarks.training import batch_one
+from plastax_benchmarks.training.members import Member
+from plastax_benchmarks.training.replicas import Replicas
+from plastax_benchmarks.training.task import Trainer
+
+
+def numpy_steps(layers, inputs, labels, rate, decay):
+    """SGD by hand in float64: layers, sum of losses, number of hits."""
+    layers = [[np.asarray(array, np.float64) for array in layer] for layer in layers]
+    loss, correct = 0.0, 0
+    for x, label in zip(np.asarray(inputs, np.float64), labels, strict=True):
+        values = [x]
+        for kernel, bias in layers[:-1]:
+            values.append(np.maximum(values[-1] @ kernel + bias, 0))
+        outputs = values[-1] @ layers[-1][0] + layers[-1][1]
+        share = np.exp(outputs - outputs.max())
+        share /= share.sum()
+        loss -= np.log(share[label])
+        correct += int(np.argmax(outputs) == label)
+        slope = share - np.eye(len(share))[label]
+        for layer, below in zip(layers[::-1], values[::-1], strict=True):
+            back = (layer[0] @ slope) * (below > 0)
+            layer[0] = layer[0] - rate * (np.outer(below, slope) + decay * layer[0])
+            layer[1] = layer[1] - rate * (slope + decay * layer[1])
+            slope = back
+    return layers, loss, correct
+
+
+def of_outputs(outputs, label):
+    return -jax.nn.log_softmax(outputs)[label], (jnp.argmax(outputs) == label).astype(jnp.float32)
+
+
+def layers_of(params):
+    return [(layer.kernel, layer.bias) for layer in (*(hidden.layer for hidden in params.hidden), params.head)]
+
+
+@pytest.mark.parametrize(
+    ("depth", "steps", "decay"),
+    [(3, 100, 0.5), (1, 30, 0.0), (2, 53, 1.0)],
+    ids=["three hidden layers, two blocks", "one hidden layer", "a prime number of steps"],
+)
+def test_steps_are_those_of_plain_sgd(depth, steps, decay):
+    draw = np.random.default_rng(0)
+    params = eqx.filter(plastax.models.MLP(6, 3, 8, depth, key=jax.random.key(0)), eqx.is_inexact_array)
+    inputs, labels = draw.normal(size=(steps, 6)).astype(np.float32), draw.integers(0, 3, steps)
+    rule = SGDRule(decay)
+    take = jax.jit(lambda params, x, y: batch_one.take_steps(params, (), x, y, of_outputs, 0.05, rule))
+    found = take(params, jnp.asarray(inputs), jnp.asarray(labels, jnp.int32))
+    expected, loss, correct = numpy_steps(layers_of(params), inputs, labels, 0.05, decay)
+    for layer, (kernel, bias) in zip(layers_of(found.params), expected, strict=True):
+        np.testing.assert_allclose(layer[0], kernel, rtol=1e-4, atol=2e-5)
+        np.testing.assert_allclose(layer[1], bias, rtol=1e-4, atol=2e-5)
+    assert float(found.loss) == pytest.approx(loss, rel=1e-5)
+    assert float(found.correct) == correct
+
+
+def test_a_small_decay_is_not_lost_in_rounding():
+    """What remains after one step is 1 - 1e-6 in float32 only to 6 %."""
+    params = eqx.filter(plastax.models.MLP(4, 2, 5, 2, key=jax.random.key(0)), eqx.is_inexact_array)
+    inputs, labels = jnp.zeros((400, 4)), jnp.zeros(400, jnp.int32)
+    take = jax.jit(lambda params: batch_one.take_steps(params, (), inputs, labels, of_outputs, 1e-3, SGDRule(1e-3)))
+    # With inputs of zero, gradients of the first kernel are zero.
+    first = [layers_of(each)[0][0] for each in (params, take(params).params)]
+    lost = 1 - np.linalg.norm(np.asarray(first[1], np.float64)) / np.linalg.norm(np.asarray(first[0], np.float64))
+    # Each of the eight products at ends of blocks rounds by at most 2^-24.
+    assert lost == pytest.approx(400e-6, abs=8 * 2**-24)
+
+
+MEMBERS = {
+    "bp": {},
+    "l2": {"weight_decay": [0.1, 0.3]},
+    "l2_init": {"weight_decay": [0.1, 0.3]},
+    "layernorm_l2": {"weight_decay": [0.1, 0.3]},
+    "crelu": {},
+    "er": {},
+    "l2_er": {},
+    "l2_er_gradient": {"er_weight": [0.3, 1.0]},
+    "spectral": {"spectral_strength": [0.03, 0.1]},
+    "snp": {"shrink": [1e-3, 1e-2]},
+    "snp_l2": {"weight_decay": [0.1, 0.3]},
+    "redo": {"dormant_threshold": [0.3, 0.6]},
+    "cbp": {"replacement_rate": [3e-3, 1e-2]},
+    "cbp_l2": {"weight_decay": [0.1, 0.3]},
+    "parseval": {"parseval_strength": [1e-3, 1e-2]},
+    "wasserstein": {"weight_decay": [0.1, 0.3]},
+}
+INTERVALS = {
+    "snp": {"noise_interval": 50},
+    "snp_l2": {"noise_interval": 50},
+    "redo": {"redo_interval": 50},
+    "cbp": {"replacement_interval": 50, "maturity_threshold": 30},
+    "cbp_l2": {"replacement_interval": 50, "replacement_rate": 1e-2, "maturity_threshold": 30},
+    "parseval": {"penalty_interval": 50},
+    "wasserstein": {"penalty_interval": 50},
+    "l2_er_gradient": {"er_interval": 50},
+}
+
+
+@pytest.mark.parametrize("method", MEMBERS)
+def test_the_trainer_takes_the_same_steps_either_way(method, monkeypatch):
+    settings = configure(
+        "permuted-mnist", "laptop", method, width=12, train_size=200, learning_rate=0.01, **INTERVALS.get(method, {})
+    )
+    problem, data = load_problem(settings.problem)
+    values = {name: each for name, each in MEMBERS[method].items()}
+    members = [Member(seed, {name: each[seed] for name, each in values.items()}) for seed in (0, 1)]
+    ends = []
+    for fast in (True, False):
+        if not fast:
+            monkeypatch.setattr(batch_one, "applies", lambda settings: False)
+        programs = Replicas(Trainer(problem, settings), data, members)
+        ends.append(programs.train(programs.init(0), programs.nothing(), 0, 0, 200 // programs.trainer.block))
+    for (path, one), other in zip(jax.tree.leaves_with_path(ends[0]), jax.tree.leaves(ends[1]), strict=True):
+        np.testing.assert_allclose(one, other, rtol=5e-3, atol=5e-5, err_msg=jax.tree_util.keystr(path))
+    assert not np.array_equal(*[jax.tree.leaves(end[0].params)[0] for end in ends]), "the same path was taken twice"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"batch_size": 2},
+        {"momentum": 0.9},
+        {"anneal": True},
+        {"max_grad_norm": 1.0},
+        {"optimizer": "adam"},
+        {"network": "gated-linear"},
+    ],
+    ids=str,
+)
+def test_other_steps_are_left_alone(changes):
+    settings = configure("permuted-mnist", "laptop", "l2_er")
+    assert batch_one.applies(settings)
+    assert not batch_one.applies(configure("permuted-mnist", "laptop", "l2_er", **changes))
+
+
+@pytest.mark.parametrize("method", ["cbp", "cbp_l2", "snp", "snp_l2", "wasserstein", "parseval"])
+def test_methods_that_act_at_every_step_are_left_alone(method):
+    assert not batch_one.applies(configure("permuted-mnist", "laptop", method))
+    assert batch_one.applies(configure("permuted-mnist", "laptop", method, **INTERVALS[method]))
+
+
+def test_every_method_is_compared():
+    assert MEMBERS.keys() == METHODS.keys() - {"reset"}  # Whose steps are those of bp.
+
+
+def test_an_interval_that_tasks_cut_off_is_left_to_the_optimizer():
+    for train_size, fits in ((200, True), (230, False)):
+        settings = configure("permuted-mnist", "laptop", "redo", width=12, train_size=train_size, redo_interval=50)
+        problem, _ = load_problem(settings.problem)
+        assert Trainer(problem, settings).batch_one == fits
