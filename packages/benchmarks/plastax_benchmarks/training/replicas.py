@@ -127,6 +127,10 @@ def _side_by_side(function: Callable) -> Callable:
     """The first two arguments have an axis for replicas; the rest is shared."""
 
     def batched(own, replicas, *shared):
+        if len(jax.tree.leaves(replicas)[0]) == 1:
+            # A single replica is faster without the axis: XLA treats products with it as batches of products.
+            own, replicas = jax.tree.map(lambda leaf: leaf[0], (own, replicas))
+            return jax.tree.map(lambda leaf: leaf[None], function(own, replicas, *shared))
         return jax.vmap(function, in_axes=(0, 0, *[None] * len(shared)))(own, replicas, *shared)
 
     return batched

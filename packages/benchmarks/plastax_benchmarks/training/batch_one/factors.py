@@ -44,7 +44,9 @@ class Factors(NamedTuple):
         would otherwise copy them.
         """
         weights = vectors @ self.slopes.T
-        return vectors @ kernel.T + (weights if counted is None else weights * counted) @ self.rows
+        # In this order of operands, XLA does not transpose the kernel.
+        product = (kernel @ vectors.T).T
+        return product + (weights if counted is None else weights * counted) @ self.rows
 
 
 def _put(array: Array, row: Array, i: Int[Array, ""]) -> Array:
