@@ -5,10 +5,11 @@ import re
 import sys
 from types import SimpleNamespace
 
+import jax
 import pytest
 
 from plastax_benchmarks import cli
-from plastax_benchmarks.bench import methods, output, resume, scan, timing
+from plastax_benchmarks.bench import adam, methods, output, resume, scan, timing
 
 
 def bench(monkeypatch, capsys, *arguments):
@@ -56,6 +57,16 @@ def test_steps_in_a_scan_are_compared_with_steps_outside(monkeypatch, capsys):
     milliseconds, ratio = row(text, scan.LOOP)
     assert ratio == pytest.approx(milliseconds / row(text, scan.RUNNER)[0], rel=0.02, abs=0.02)
     assert row(text, scan.SLOW)[0] > 0
+
+
+def test_adam_is_compared_with_optax(monkeypatch, capsys):
+    monkeypatch.setattr(adam, "ENTRIES", 1)
+    with jax.numpy_dtype_promotion("standard"):  # optax's own Adam mixes types.
+        text = bench(monkeypatch, capsys, "adam", "--widths", "4", "--rounds", "1", "--json")
+    rows = json.loads(text)["rows"]
+    assert [row["parameters"] for row in rows] == [3230] * 3 + [325_578] * 2
+    for row in rows:
+        assert row["plastax / optax"]["median"] == pytest.approx(row["plastax ms"] / row["optax ms"])
 
 
 COUNTS = """

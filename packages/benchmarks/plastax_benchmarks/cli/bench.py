@@ -6,6 +6,7 @@ from ._choices import print_choices
 
 
 BENCHES = {
+    "adam": "our Adam with counts that can be reset, against optax's",
     "effective-rank": "our closed form against autodiff through an SVD",
     "interval": "the cost of an effective-rank step every N steps in vmapped training",
     "grouping": "several members of a sweep in one program, against one at a time",
