@@ -76,7 +76,8 @@ def scanned(optimizer, params, target, steps: int, **extra_args) -> Callable[[],
     @jax.jit
     def run(params, state):
         def step(carry, _):
-            return apply(optimizer, *carry, target, **extra_args), None
+            params, state = carry
+            return apply(optimizer, params, state, target, **extra_args), None
 
         return jax.lax.scan(step, (params, state), length=steps)[0]
 
