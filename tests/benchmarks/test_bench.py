@@ -5,10 +5,11 @@ import re
 import sys
 from types import SimpleNamespace
 
+import jax
 import pytest
 
 from plastax_benchmarks import cli
-from plastax_benchmarks.bench import methods, output, resume, scan, timing
+from plastax_benchmarks.bench import adam, interval, methods, output, resume, scan, timing
 
 
 def bench(monkeypatch, capsys, *arguments):
@@ -46,8 +47,9 @@ def test_a_benchmark_shows_life(monkeypatch, capsys):
 
 @pytest.mark.parametrize("steps", [0, 50, 150])
 def test_methods_are_timed_over_whole_blocks(steps):
-    with pytest.raises(ValueError, match=f"multiple of 100, got {steps}"):
-        methods.main(["--steps", str(steps)])
+    for benchmark in (methods, interval):
+        with pytest.raises(ValueError, match=f"multiple of 100, got {steps}"):
+            benchmark.main(["--steps", str(steps)])
 
 
 def test_steps_in_a_scan_are_compared_with_steps_outside(monkeypatch, capsys):
@@ -56,6 +58,36 @@ def test_steps_in_a_scan_are_compared_with_steps_outside(monkeypatch, capsys):
     milliseconds, ratio = row(text, scan.LOOP)
     assert ratio == pytest.approx(milliseconds / row(text, scan.RUNNER)[0], rel=0.02, abs=0.02)
     assert row(text, scan.SLOW)[0] > 0
+
+
+def test_adam_is_compared_with_optax(monkeypatch, capsys):
+    monkeypatch.setattr(adam, "ENTRIES", 1)
+    with jax.numpy_dtype_promotion("standard"):  # optax's own Adam mixes types.
+        text = bench(monkeypatch, capsys, "adam", "--widths", "4", "--rounds", "1", "--json")
+    rows = json.loads(text)["rows"]
+    assert [row["parameters"] for row in rows] == [3230] * 3 + [325_578] * 2
+    for row in rows:
+        assert row["plastax / optax"]["median"] == pytest.approx(row["plastax ms"] / row["optax ms"])
+
+
+def test_effective_rank_steps_are_compared_with_the_ideal(monkeypatch, capsys):
+    sizes = ("--width", "4", "--steps", "100", "--rounds", "1", "--seeds", "2")
+    rows = json.loads(bench(monkeypatch, capsys, "interval", *sizes, "--json"))["rows"]
+    time = {row["program"]: row["ms"] for row in rows}
+    ideal = time[interval.TRAINING] + time["one effective-rank step"]
+    assert time[interval.IDEAL] == pytest.approx(ideal)
+    for row in rows:
+        assert row["of ideal"]["median"] == pytest.approx(row["ms"] / ideal)
+    assert "plain lax.cond (scaled up)" in time
+
+
+def test_effective_rank_is_compared_with_an_svd(monkeypatch, capsys):
+    sizes = ("--rounds", "1", "--largest", "2000")
+    (row,) = json.loads(bench(monkeypatch, capsys, "effective-rank", *sizes, "--json"))["rows"]
+    assert row["samples x width"] == "12 x 128"
+    assert row["svd / plastax"]["median"] == pytest.approx(row["svd ms"] / row["plastax ms"])
+    assert float(row["value error"]) < 1e-6
+    assert float(row["gradient error"]) < 1e-6
 
 
 COUNTS = """

@@ -5,18 +5,21 @@ import json
 import os
 import signal
 from functools import partial
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from rich.console import Console
 from toy import toy_config, toy_images, toy_replicas
 
+import plastax
 from plastax_benchmarks.runs import RunError, RunStopped, open_run, read_checkpoint, read_stream
 from plastax_benchmarks.training import loop as run_module
 from plastax_benchmarks.training.loop import run
 from plastax_benchmarks.training.replicas import Replicas
-from plastax_benchmarks.training.stored import earlier_form
+from plastax_benchmarks.training.stored import earlier_form, restore
 
 
 QUIET = Console(quiet=True)
@@ -240,3 +243,28 @@ def test_a_run_of_an_earlier_version_is_resumed(tmp_path, method):
             folder.append(stream, read_stream(half / f"{stream}.jsonl"))
         folder.save(step, earlier)
     assert metrics(run(bits(old, method), console=QUIET)) == metrics(whole)
+
+
+def test_counts_of_entries_become_counts_of_axes(tmp_path):
+    """Earlier versions stored a count for each entry, here for two seeds: each is the least count of its indices."""
+    rows, columns, bias = jnp.array([[5, 2], [9, 9]]), jnp.array([[5, 5, 1], [3, 9, 0]]), jnp.array([[4, 4], [0, 4]])
+    count = {"kernel": plastax.AxisCounts((rows, columns)), "bias": plastax.AxisCounts((bias,))}
+    moments = {"kernel": jnp.ones((2, 2, 3)), "bias": jnp.zeros((2, 2))}
+    learner = Learner(plastax.ScaleByResettableAdamState(count, moments, moments))
+    config = bits(tmp_path, "redo")
+    earlier = earlier_form(config, learner)
+    entries = np.minimum(np.asarray(rows)[:, :, None], np.asarray(columns)[:, None])
+    np.testing.assert_array_equal(earlier.opt_state.count["kernel"], entries)
+
+    def read(target):
+        if jax.tree.map(jnp.shape, jax.tree.leaves(target)) != jax.tree.map(jnp.shape, jax.tree.leaves(earlier)):
+            raise RunError("was saved by another program")
+        return 7, earlier
+
+    step, restored = restore(read, config, jax.eval_shape(lambda: learner))
+    assert step == 7
+    jax.tree.map(np.testing.assert_array_equal, restored, learner)
+
+
+class Learner(NamedTuple):
+    opt_state: Any

@@ -1,6 +1,7 @@
 """What an optimizer remembers of a unit goes with it, and descriptions of units that do not fit are refused."""
 
 from fractions import Fraction
+from functools import reduce
 
 import jax
 import jax.numpy as jnp
@@ -65,9 +66,15 @@ OPTIMIZERS = {
 }
 
 
+def entry_counts(node):
+    """The counts of our Adam, one for each entry."""
+    return reduce(np.minimum.outer, map(np.asarray, node.axes)) if isinstance(node, plastax.AxisCounts) else node
+
+
 def by_parameter(state):
     """The leaves of a state that are about a parameter, by its name and their number."""
     found = {}
+    state = jax.tree.map(entry_counts, state, is_leaf=lambda node: isinstance(node, plastax.AxisCounts))
     for path, leaf in jax.tree_util.tree_leaves_with_path(state):
         names = [entry.key for entry in path if isinstance(entry, jax.tree_util.DictKey)]
         names = [name for name in names if name in ("w1", "b1", "w2", "b2")]

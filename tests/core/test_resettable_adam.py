@@ -40,6 +40,48 @@ def test_equals_adam_in_float64(b1, b2, eps):
         np.testing.assert_allclose(updates[step - 1], expected, rtol=1e-5, atol=1e-6)
 
 
+def test_entries_count_from_the_last_reset_of_one_of_their_indices():
+    """Three axes, and resets of different indices: against float64 with a count for each entry."""
+    grads = np.cos(np.arange(40 * 24.0)).reshape(40, 2, 3, 4)
+    resets = {5: (0, 1), 9: (2, 3), 10: (1, 0), 30: (2, 3), 33: (2, 0)}
+    optimizer = plastax.scale_by_resettable_adam()
+    update, state = jax.jit(optimizer.update), optimizer.init(jnp.zeros((2, 3, 4)))
+    count, mean, square = (np.zeros((2, 3, 4)) for _ in range(3))
+    for step, grad in enumerate(grads):
+        if step in resets:
+            axis, index = resets[step]
+            indices = jnp.arange(grad.shape[axis]) == index
+            gone = np.s_[(slice(None),) * axis + (index,)]
+            state = state._replace(
+                count=state.count.reset(axis, indices), mu=state.mu.at[gone].set(0.0), nu=state.nu.at[gone].set(0.0)
+            )
+            for array in (count, mean, square):
+                array[gone] = 0.0
+        updates, state = update(jnp.asarray(grad, jnp.float32), state)
+        count, mean, square = count + 1, 0.9 * mean + 0.1 * grad, 0.999 * square + 0.001 * grad**2
+        expected = mean / (1 - 0.9**count) / (np.sqrt(square / (1 - 0.999**count)) + 1e-8)
+        np.testing.assert_allclose(updates, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_parameter_without_axes_has_a_count():
+    (_, state), updates = run(plastax.scale_by_resettable_adam(), jnp.array(1.0), jnp.array([2.0, 1.0]))
+    assert state.count.shape == ()
+    assert state.count.axes[0] == 2
+    np.testing.assert_allclose(updates, [1.0, (0.28 / 0.19) / np.sqrt((0.999 * 4 + 1) / 1.999)], rtol=1e-5)
+
+
+def test_the_state_can_be_mapped_with_another_tree():
+    optimizer, params = plastax.scale_by_resettable_adam(), {"a": jnp.zeros((4, 3)), "b": jnp.zeros(2)}
+    named = optax.tree_utils.tree_map_params(
+        optimizer,
+        lambda value, name: (name, value.shape),
+        optimizer.init(params),
+        {"a": "kernel", "b": "bias"},
+        is_leaf=lambda node: isinstance(node, plastax.AxisCounts),
+    )
+    assert named == (({"a": ("kernel", (4, 3)), "b": ("bias", (2,))},) * 3)
+
+
 def test_equals_optax():
     # optax computes 1 - b2**count in float32, which at first is off by up to 5e-5.
     params, grads = {"a": jnp.ones((4, 3)), "none": None}, {"a": gradients(), "none": None}

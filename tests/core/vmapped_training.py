@@ -3,6 +3,8 @@
 Twenty calls with matrices of side 100: with fewer calls or smaller matrices the deadlock need not show.
 """
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import optax
@@ -23,7 +25,7 @@ def main():
         ),
         optax.sgd(1e-2),
     )
-    params = jax.vmap(init)(jax.random.split(jax.random.key(0), 4))
+    params = jax.vmap(partial(init, 100))(jax.random.split(jax.random.key(0), 4))
     inputs = jax.random.uniform(jax.random.key(1), (4, 100, 1, 784))
     labels = jax.random.randint(jax.random.key(2), (4, 100, 1), 0, 10)
 

@@ -40,6 +40,7 @@ from ._units.continual_backprop import (
 from ._units.description import Incoming as Incoming, Outgoing as Outgoing, Units as Units
 from ._units.redo import RedoState as RedoState, redo as redo
 from ._units.resettable_adam import (
+    AxisCounts as AxisCounts,
     ScaleByResettableAdamState as ScaleByResettableAdamState,
     resettable_adam as resettable_adam,
     scale_by_resettable_adam as scale_by_resettable_adam,

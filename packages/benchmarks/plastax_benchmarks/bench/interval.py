@@ -1,11 +1,15 @@
-"""The cost of an effective-rank step every 100 training steps, for four seeds at once.
+"""The cost of an effective-rank step every 100 training steps, for one seed and for four seeds at once.
 
-Run with `plastax bench interval`. A network of 3 x 100 hidden units is trained with batch size 1
-under `vmap`, in five ways: without effective rank; one effective-rank step alone; with the transformation in the
-optimizer; with a plain `lax.cond` in its place; with a scan over blocks, which needs no branch.
+Run with `plastax bench interval`. A network of 3 x 100 hidden units is trained with batch size 1 in a scan: without
+effective rank; with `plastax.l2_er` before the optimizer; with `plastax.effective_rank_step` after it; with an
+effective-rank step on the parameters themselves, in `plastax.every`; in a scan over blocks, which needs no branch; and,
+for several seeds under `vmap`, with a plain `lax.cond`. The ideal is the training without effective rank plus the
+effective-rank steps alone.
 """
 
+from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,19 +18,22 @@ import optax
 import plastax
 from plastax_kernels import set_lapack_threads
 
+from .output import Conditions, show
 from .parser import bench_parser
-from .timing import interleaved, medians
+from .timing import interleaved, medians, ratio
 
 
-SEEDS, STEPS, INTERVAL, SIZES = 4, 2000, 100, (784, 100, 100, 100, 10)
+INTERVAL, INPUTS, CLASSES = 100, 784, 10
 LEARNING_RATE, ER_RATE, WEIGHT_DECAY = 1e-2, 1e-3, 1e-3
+TRAINING, IDEAL = "training without it", "ideal"
 
 
-def init(key):
+def init(width, key):
     """Parameters of a dense ReLU network, as a plain list."""
+    sizes = (INPUTS, width, width, width, CLASSES)
     draw = jax.nn.initializers.he_uniform()
-    keys = jax.random.split(key, len(SIZES) - 1)
-    return [(draw(k, (i, o)), jnp.zeros(o)) for k, i, o in zip(keys, SIZES[:-1], SIZES[1:], strict=True)]
+    keys = jax.random.split(key, len(sizes) - 1)
+    return [(draw(k, (i, o)), jnp.zeros(o)) for k, i, o in zip(keys, sizes[:-1], sizes[1:], strict=True)]
 
 
 def features(params, inputs):
@@ -65,6 +72,23 @@ def er_step(params, inputs):
     return jax.tree.map(lambda p, g: p - ER_RATE * g, params, gradient)
 
 
+def train_on_parameters(optimizer, params, state, batches):
+    """A scan of optimizer steps, with an effective-rank step on the parameters after every INTERVAL of them."""
+    window = jnp.zeros((INTERVAL, INPUTS))
+
+    def step(carry, batch):
+        params, state, window, count = carry
+        inputs, labels = batch
+        window = jax.lax.dynamic_update_slice_in_dim(window, inputs, count % INTERVAL, 0)
+        updates, state = optimizer.update(jax.grad(loss)(params, inputs, labels), state, params)
+        params, count = optax.apply_updates(params, updates), count + 1
+        params = plastax.every(INTERVAL, count, er_step, lambda params, _: params, params, window)
+        return (params, state, window, count), None
+
+    (params, *_), _ = jax.lax.scan(step, (params, state, window, jnp.zeros((), jnp.int32)), batches)
+    return params
+
+
 def train_in_blocks(optimizer, params, state, batches):
     """A scan over blocks of INTERVAL steps, each with an effective-rank step at its end."""
     blocks = jax.tree.map(lambda x: x.reshape(-1, INTERVAL, *x.shape[1:]), batches)
@@ -77,7 +101,7 @@ def train_in_blocks(optimizer, params, state, batches):
             return (optax.apply_updates(params, updates), state), None
 
         (params, state), _ = jax.lax.scan(step, carry, block)
-        return (er_step(params, block[0].reshape(-1, SIZES[0])), state), None
+        return (er_step(params, block[0].reshape(-1, INPUTS)), state), None
 
     (params, _), _ = jax.lax.scan(block, (params, state), blocks)
     return params
@@ -85,7 +109,7 @@ def train_in_blocks(optimizer, params, state, batches):
 
 def plain_cond_step():
     """A plain `lax.cond` in the optimizer. Under `vmap` it is a select, which computes the branch at every step."""
-    example = jnp.zeros((1, SIZES[0]))
+    example = jnp.zeros((1, INPUTS))
 
     def init(params):
         return jnp.zeros((), jnp.int32), jnp.zeros((INTERVAL, *example.shape))
@@ -96,7 +120,7 @@ def plain_cond_step():
         count = count + 1
 
         def act(updates):
-            stepped = er_step(optax.apply_updates(params, updates), window.reshape(-1, SIZES[0]))
+            stepped = er_step(optax.apply_updates(params, updates), window.reshape(-1, INPUTS))
             return jax.tree.map(jnp.subtract, stepped, params)
 
         return jax.lax.cond(count % INTERVAL == 0, act, lambda updates: updates, updates), (count, window)
@@ -104,46 +128,64 @@ def plain_cond_step():
     return optax.GradientTransformationExtraArgs(init, update)  # pyright: ignore[reportArgumentType]
 
 
+def rows(seeds: int, width: int, steps: int, rounds: int) -> Iterator[dict[str, Any]]:
+    """The rows of the table for a number of seeds. A single one is trained without `vmap`."""
+    base = optax.chain(optax.add_decayed_weights(WEIGHT_DECAY), optax.sgd(LEARNING_RATE))
+    often = {"interval": INTERVAL, "window": INTERVAL, "inputs_like": jax.ShapeDtypeStruct((1, INPUTS), jnp.float32)}
+    after = plastax.effective_rank_step(features, ER_RATE, **often)
+    before = plastax.l2_er(features, weight_decay=WEIGHT_DECAY, er_weight=ER_RATE / LEARNING_RATE, **often)
+    batched: Callable[..., Any] = jax.vmap if seeds > 1 else lambda function: function
+    shape = (seeds,) if seeds > 1 else ()
+    params = batched(partial(init, width))(jax.random.split(jax.random.key(0), shape))
+
+    def program(train, optimizer, steps=steps):
+        inputs = jax.random.uniform(jax.random.key(1), (*shape, steps, 1, INPUTS))
+        batches = inputs, jax.random.randint(jax.random.key(2), (*shape, steps, 1), 0, CLASSES)
+        # As between two calls of a training program: each seed has its own count.
+        state = batched(optimizer.init)(params)
+        compiled = jax.jit(batched(partial(train, optimizer)))
+        return lambda: compiled(params, state, batches)
+
+    window = jax.random.uniform(jax.random.key(3), (*shape, INTERVAL, INPUTS))
+    one_step = jax.jit(batched(er_step))
+    programs = {
+        TRAINING: program(train, optax.with_extra_args_support(base)),
+        "one effective-rank step": lambda: one_step(params, window),
+        "l2_er": program(train, optax.chain(before, optax.sgd(LEARNING_RATE))),
+        "effective_rank_step": program(train, optax.chain(base, after)),
+        "every, on the parameters": program(train_on_parameters, base),
+        "scan over blocks": program(train_in_blocks, base),
+    }
+    seconds = interleaved(programs, rounds=rounds)
+    pairs = zip(seconds[TRAINING], seconds["one effective-rank step"], strict=True)
+    seconds[IDEAL] = [training + steps / INTERVAL * step for training, step in pairs]
+    if seeds > 1:
+        # It is too slow for all steps.
+        few = {"plain": program(train, optax.chain(base, plain_cond_step()), INTERVAL)}
+        scaled = interleaved(few, rounds=1)["plain"][0] * steps / INTERVAL
+        seconds["plain lax.cond (scaled up)"] = [scaled] * rounds
+    for name, time in medians(seconds).items():
+        yield {"seeds": seeds, "program": name, "ms": 1e3 * time, "of ideal": ratio(seconds, name, IDEAL)}
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Prints the time of each program, and its ratio to the ideal cost."""
     parser = bench_parser("interval", __doc__)
     parser.add_argument("--rounds", type=int, default=15, help="rounds to take medians over")
-    rounds = parser.parse_args(arguments).rounds
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 4], help="numbers of seeds")
+    parser.add_argument("--width", type=int, default=100, help="units of each hidden layer")
+    parser.add_argument("--steps", type=int, default=2000, help="training steps, a multiple of 100")
+    options = parser.parse_args(arguments)
+    if options.steps < 1 or options.steps % INTERVAL:
+        raise ValueError(f"--steps must be a positive multiple of {INTERVAL}, got {options.steps}")
     set_lapack_threads(1)
-    base = optax.chain(optax.add_decayed_weights(WEIGHT_DECAY), optax.sgd(LEARNING_RATE))
-    example = jax.ShapeDtypeStruct((1, SIZES[0]), jnp.float32)
-    step = plastax.effective_rank_step(features, ER_RATE, interval=INTERVAL, window=INTERVAL, inputs_like=example)
-    keys = jax.random.split(jax.random.key(0), SEEDS)
-    params = jax.vmap(init)(keys)
-
-    def batches_of(steps):
-        inputs = jax.random.uniform(jax.random.key(1), (SEEDS, steps, 1, SIZES[0]))
-        return inputs, jax.random.randint(jax.random.key(2), (SEEDS, steps, 1), 0, SIZES[-1])
-
-    def program(train, optimizer, steps=STEPS):
-        compiled, batches = jax.jit(jax.vmap(partial(train, optimizer))), batches_of(steps)
-        # As between two calls of a training program: each seed has its own count.
-        state = jax.vmap(optimizer.init)(params)
-        return lambda: compiled(params, state, batches)
-
-    compiled_step = jax.jit(jax.vmap(er_step))
-    windows = jax.random.uniform(jax.random.key(3), (SEEDS, INTERVAL, SIZES[0]))
-    programs = {
-        "training without it": program(train, optax.with_extra_args_support(base)),
-        "one effective-rank step": lambda: compiled_step(params, windows),
-        "transformation": program(train, optax.chain(base, step)),
-        "scan over blocks": program(train_in_blocks, base),
-    }
-    typical = medians(interleaved(programs, rounds=rounds))
-    few = INTERVAL  # The select is too slow for all steps.
-    slow = medians(interleaved({"select": program(train, optax.chain(base, plain_cond_step()), few)}, rounds=1))
-    typical["plain lax.cond (scaled up)"] = slow["select"] * STEPS / few
-
-    ideal = typical["training without it"] + STEPS / INTERVAL * typical["one effective-rank step"]
-    print(f"{STEPS} steps, {SEEDS} seeds, an effective-rank step every {INTERVAL}; medians of {rounds} rounds")
-    for name, seconds in typical.items():
-        print(f"  {name:28} {1e3 * seconds:9.1f} ms   {seconds / ideal:6.2f}x ideal")
-    print(f"  ideal = training without it + {STEPS // INTERVAL} effective-rank steps = {1e3 * ideal:.1f} ms")
+    conditions = Conditions()
+    found = [row for seeds in options.seeds for row in rows(seeds, options.width, options.steps, options.rounds)]
+    title = (
+        f"{options.steps} steps of batch size 1, 3 x {options.width} hidden units, an effective-rank step every "
+        f"{INTERVAL}; medians of {options.rounds} rounds"
+    )
+    show(title, found, conditions, as_json=options.json)
 
 
 if __name__ == "__main__":

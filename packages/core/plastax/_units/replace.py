@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 from .._numerics import apply_update, wider
 from .._types import Initializer
 from .locate import LocatedUnits, by_unit
+from .resettable_adam import AxisCounts
 
 
 class NewUnits(NamedTuple):
@@ -108,7 +109,7 @@ def place_units(
         for parameter, update in zip(old, structure.flatten_up_to(updates), strict=True)
     ]
     _check_not_frozen(layers, new)
-    goes: dict[int, list[Array]] = {}
+    goes: dict[int, list[tuple[int, Array]]] = {}
     for number, (layer, fresh) in enumerate(zip(layers, new_units, strict=True)):
         for place, bias, bias_axis in layer.outgoing:
             if means is not None and bias is not None:
@@ -117,19 +118,22 @@ def place_units(
                 new[bias] = new[bias] + moved.reshape(new[bias].shape).astype(new[bias].dtype)
             gone = _along(fresh.of >= 0, old[place.leaf], place)
             new[place.leaf] = _where(gone, -old[place.leaf], new[place.leaf])
-            goes.setdefault(place.leaf, []).append(gone)
+            goes.setdefault(place.leaf, []).append((place.axis, gone))
     for layer, fresh in zip(layers, new_units, strict=True):
         kernels = iter(fresh.kernels)
         for place, fill in layer.incoming:
             gone = _along(fresh.of >= 0, old[place.leaf], place)
             start = _spread(next(kernels), fresh.of, place) if fill is None else fill
             new[place.leaf] = _where(gone, start - old[place.leaf], new[place.leaf])
-            goes.setdefault(place.leaf, []).append(gone)
+            goes.setdefault(place.leaf, []).append((place.axis, gone))
     updates = jax.tree.unflatten(structure, new)
 
     def forget(leaf, current, start):
-        for gone in goes.get(leaf, ()):
-            current = _where(gone, start, current)
+        for axis, gone in goes.get(leaf, ()):
+            if isinstance(current, AxisCounts):
+                current = current.reset(axis, gone.reshape(-1))
+            else:
+                current = _where(gone, start, current)
         return current
 
     start = optimizer.init(jax.tree.map(apply_update, params, updates))
@@ -195,10 +199,11 @@ def check_optimizer(method: str, optimizer: optax.GradientTransformation, layers
     touched = {place.leaf for layer in layers for place in layer.places}
 
     def check(leaf, value):
-        if leaf in touched and jnp.shape(value) != leaves[leaf].shape:
+        shape = value.shape if isinstance(value, AxisCounts) else jnp.shape(value)
+        if leaf in touched and shape != leaves[leaf].shape:
             raise ValueError(
                 f"{method} cannot reset the optimizer's state for one unit: for a parameter of shape "
-                f"{leaves[leaf].shape} the optimizer keeps an array of shape {jnp.shape(value)}, as factored ones "
+                f"{leaves[leaf].shape} the optimizer keeps an array of shape {shape}, as factored ones "
                 "(optax.adafactor, optax.sm3) do. Use one that keeps an entry for each parameter entry, for instance "
                 "plastax.resettable_adam. Transformations that are not optimizers can go in front: "
                 f"optax.chain(..., {method}(...))."
@@ -229,5 +234,5 @@ def _leaf_of_state(optimizer, state, params):
         state,
         positions,
         transform_non_params=lambda value: -1,
-        is_leaf=lambda value: isinstance(value, optax.MaskedNode),
+        is_leaf=lambda value: isinstance(value, optax.MaskedNode | AxisCounts),
     )
