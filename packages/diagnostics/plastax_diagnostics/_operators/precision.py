@@ -54,7 +54,6 @@ def precision(dtype: Any, *operands: PyTree) -> Iterator[None]:
 
 def cast_floats(tree: PyTree, dtype: Any) -> PyTree:
     """Every array of floating point numbers in `dtype`; integers, and leaves that are not arrays, as they are."""
-
     leaves, structure = jax.tree.flatten(tree)
     leaves = [jnp.asarray(leaf) if is_float(leaf) or isinstance(leaf, np.ndarray) else leaf for leaf in leaves]
     changed = [i for i, leaf in enumerate(leaves) if is_float(leaf) and (leaf.dtype != dtype or leaf.weak_type)]
