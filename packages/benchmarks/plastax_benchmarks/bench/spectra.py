@@ -6,6 +6,7 @@ and samples are the same. All run in one process, interleaved. Largest eigenvalu
 PyTorch, pip install "plastax[bench]". Without it, their rows are left out.
 """
 
+import os
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -53,6 +54,8 @@ def _ritz_values(diagonal: Any, off_diagonal: Any) -> np.ndarray:
 
 def of_torch(params: Any, data: Any, order: int) -> dict[str, Program]:
     """Those of curvlinops and PyHessian that are installed."""
+    # Threads of PyTorch that wait actively make it up to a hundred times slower when any other program runs.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     try:
         import torch  # pyright: ignore[reportMissingImports]
     except ImportError as missing:
