@@ -22,16 +22,23 @@ PACKAGES = {
 }
 
 
+PYTORCH = {"torch", "curvlinops", "pyhessian"}
+"""What the extra `bench` brings, for comparisons alone."""
+
+
 @pytest.mark.parametrize("extra", MODULES, ids=lambda extra: extra or "core")
 def test_an_extra_brings_what_its_documented_commands_need(extra):
     if extra == "gpu" and (sys.platform, platform.machine()) != ("linux", "x86_64"):
         pytest.skip("Triton is installed on Linux for x86-64 alone")
     commands, modules, distributions = documented_commands(extra), MODULES[extra], installed_with(extra)
     assert commands or not extra
+    # Too large for the tests to install: they must be among the requirements, and the rest must work.
     if extra == "tfds":
-        # More than a GB: the tests do not install it. It must be among the requirements, and the rest must work.
         assert distributions & {"tensorflow-cpu", "tensorflow"}
         modules = [module for module in modules if module != "tensorflow" or find_spec(module)]
+    if extra == "bench":
+        assert {"torch", "curvlinops-for-pytorch", "pyhessian"} <= distributions
+        modules = [module for module in modules if module != "torch" or find_spec(module)]
     task = {"distributions": sorted(distributions), "modules": modules, "commands": commands}
     program = [sys.executable, str(Path(__file__).with_name("run_with_only.py")), json.dumps(task)]
     result = subprocess.run(program, capture_output=True, text=True)
@@ -49,9 +56,9 @@ def test_every_extra_for_users_is_tried():
         ("plastax_kernels", "", {"jax_triton", "triton"}),
         ("plastax", "", set()),
         ("plastax_diagnostics", "", {"matplotlib"}),
-        ("plastax_benchmarks", "benchmarks", {"brax", "ray"}),
-        ("plastax_benchmarks", "rl", {"ray"}),
-        ("plastax_benchmarks", "all", set()),
+        ("plastax_benchmarks", "benchmarks", {"brax", "ray", *PYTORCH}),
+        ("plastax_benchmarks", "rl", {"ray", *PYTORCH}),
+        ("plastax_benchmarks", "all", PYTORCH),
     ],
 )
 def test_every_import_is_installed(package, extra, elsewhere):

@@ -9,7 +9,7 @@ import jax
 import pytest
 
 from plastax_benchmarks import cli
-from plastax_benchmarks.bench import adam, interval, methods, output, resume, scan, timing
+from plastax_benchmarks.bench import adam, interval, methods, output, report, resume, scan, spectra, startup, timing
 
 
 def bench(monkeypatch, capsys, *arguments):
@@ -168,6 +168,45 @@ def test_files_that_differ_are_named(tmp_path):
     (tmp_path / "one" / "diagnostics.jsonl").write_text("only here")
     assert resume.differences(tmp_path / "one", tmp_path / "other") == ["diagnostics.jsonl", "reports/task.json"]
     assert resume.differences(tmp_path / "one", tmp_path / "one") == []
+
+
+def test_a_report_is_compared_with_its_products_and_with_training(capsys):
+    """In this process, which the benchmark does not need to be: a new one would only import everything again."""
+    row = report.measure("mlp-demo", "cheap", 32, 8, 1)
+    assert (row["products"], row["samples"], row["batch"]) == (56, 32, 1)
+    assert min(row["first call s"], row["later s"], row["x its products"].median, row["x 100 steps"].median) > 0
+
+
+def test_spectra_of_all_installed_libraries_agree(monkeypatch, capsys):
+    """PyTorch takes seconds to import: here it is not installed, whether it is or not."""
+    monkeypatch.setitem(sys.modules, "torch", None)
+    sizes = ("--order", "12", "--samples", "30", "--width", "8", "--rounds", "1", "--json")
+    found = json.loads(bench(monkeypatch, capsys, "spectra", *sizes))
+    assert [row["library"] for row in found["rows"]] == ["plastax", "matfree"]
+    ours, theirs = (row["largest eigenvalue"] for row in found["rows"])
+    assert theirs == pytest.approx(ours, rel=spectra.AGREEMENT)
+
+
+def test_a_wrong_eigenvalue_is_an_error(monkeypatch, capsys):
+    monkeypatch.setattr(spectra, "of_jax", lambda *_: {spectra.OURS: lambda: [1.0, 2.0], "matfree": lambda: [1.9]})
+    monkeypatch.setattr(spectra, "of_torch", lambda *_: {})
+    with pytest.raises(SystemExit, match=r"matfree': 1\.9"):
+        bench(monkeypatch, capsys, "spectra", "--samples", "5", "--width", "2", "--rounds", "1")
+
+
+def test_the_start_of_programs_is_timed(monkeypatch, capsys):
+    monkeypatch.setattr(startup, "COMMANDS", {startup.REFERENCE: ["-c", "pass"], "help": ["-c", "pass"]})
+    lines = (
+        "print('permuted-mnist: compiling', flush=True); print('7 steps/s', flush=True); import time; time.sleep(60)"
+    )
+    monkeypatch.setattr(startup, "RUN", ["-c", lines])
+    found = json.loads(bench(monkeypatch, capsys, "startup", "--rounds", "1", "--json"))
+    names = [row["program"] for row in found["rows"]]
+    assert names[2:4] == ["plastax run, first line, cold", "plastax run, first speed, cold"]
+    assert all(0 < row["seconds"] < 60 for row in found["rows"])  # Not until the run ends.
+    monkeypatch.setattr(startup, "RUN", ["-c", "print('no data')"])
+    with pytest.raises(SystemExit, match="no data"):
+        startup.main(["--rounds", "1"])
 
 
 def test_results_print_as_a_table_and_as_json(capsys):

@@ -268,6 +268,8 @@ def test_light_commands_load_neither_jax_nor_matplotlib():
         cli.main(["methods", "--problem", "slippery-ant"])
         cli.main(["sweep", "permuted-mnist", "--methods", "bp,l2", "--group-size", "1", "--dry-run"])
         assert not {"jax", "matplotlib", "brax", "orbax"} & set(sys.modules), "heavy"
+        import plastax_diagnostics
+        assert not {"scipy", "matplotlib"} & set(sys.modules), "heavy"
     """
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr

@@ -264,6 +264,36 @@ def test_equinox_models_bring_their_features_and_the_cheap_setting_costs_what_it
     assert 40 * 256 / 600 < whole.cost_in_gradients <= (2 * 56 + 2) * 256 / 600
 
 
+def test_a_second_report_compiles_nothing():
+    """Other parameters, data and keys of equal shapes: no program is compiled, not even a small one."""
+    programs = []
+
+    def count(event, seconds, **details):
+        if event == "/jax/core/compile/backend_compile_duration":
+            programs.append(details.get("fun_name"))
+
+    def report(key):
+        effort = dataclasses.replace(QUICK, samples=SAMPLES - 1)
+        draws = jax.random.split(jax.random.key(key), 2)
+        params = jax.tree.map(lambda leaf: leaf + 0.1 * jax.random.normal(draws[0], leaf.shape), PARAMS)
+        data = (jax.random.normal(draws[1], DATA[0].shape), DATA[1])
+        jax.block_until_ready((params, data))
+        programs.clear()
+        diagnostics.plasticity_report(
+            model, "cross_entropy", params, data, StepBudget(0.1, 10), key=draws[0], features=features, effort=effort
+        )
+        return len(programs)
+
+    jax.monitoring.register_event_duration_secs_listener(count)
+    try:
+        first, second = report(1), report(2)
+    finally:
+        jax.monitoring.unregister_event_duration_listener(count)
+    # The programs of the parts of a report, and a few for keys and shapes: not one for each operation.
+    assert 0 < first <= 25
+    assert second == 0, programs
+
+
 def test_the_effort_sets_the_threshold_the_target_and_what_is_dormant(healthy):
     effort = dataclasses.replace(QUICK, eps=0.5, target=1e-3 * healthy.residual.norm_squared / SAMPLES)
     effort = dataclasses.replace(effort, dormant_threshold=2.0)

@@ -4,12 +4,15 @@ On a network of about 500 parameters whose eigenvalues are computed exactly, eps
 probe, over many keys, orders and thresholds. A bracket should contain the truth in at least 95 % of all cases.
 """
 
+from collections.abc import Iterable
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 import plastax_diagnostics as diagnostics
 
+from .output import Conditions, show
 from .parser import bench_parser
 from .timing import Tell
 
@@ -59,18 +62,24 @@ def coverage(operator, truth, *, orders, shares, keys):
             expected = truth.epsilon_rank(eps).value
             estimates = [spectrum.epsilon_rank(eps) for spectrum in spectra]
             rows.append(
-                (
-                    order,
-                    share,
-                    expected,
-                    np.mean([estimate.value for estimate in estimates]),
-                    np.mean([estimate.upper - estimate.lower for estimate in estimates]),
-                    np.mean([estimate.lower <= expected <= estimate.upper for estimate in estimates]),
-                    np.mean([abs(estimate.value - expected) <= 2 * estimate.standard_error for estimate in estimates]),
-                    np.mean([estimate.resolved for estimate in estimates]),
-                )
+                {
+                    "order": order,
+                    "eps": share,
+                    "truth": expected,
+                    "mean value": _mean(estimate.value for estimate in estimates),
+                    "mean width": _mean(estimate.upper - estimate.lower for estimate in estimates),
+                    "covered": _mean(estimate.lower <= expected <= estimate.upper for estimate in estimates),
+                    "by 2 SE alone": _mean(
+                        abs(estimate.value - expected) <= 2 * estimate.standard_error for estimate in estimates
+                    ),
+                    "resolved": _mean(estimate.resolved for estimate in estimates),
+                }
             )
     return rows
+
+
+def _mean(values: Iterable[float]) -> float:
+    return float(np.mean(list(values)))
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -80,17 +89,14 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--orders", type=int, nargs="+", default=[20, 60, 120, 250, 537])
     parser.add_argument("--shares", type=float, nargs="+", default=[1e-4, 1e-3, 1e-2, 1e-1, 3e-1])
     options = parser.parse_args(arguments)
+    conditions = Conditions()
     params, data = trained_network(jax.random.key(0))
     operator = diagnostics.hessian(diagnostics.task_loss(network, "cross_entropy"), params, data)
     truth = diagnostics.exact_spectrum(operator)
-    print(f"{operator.in_size()} parameters, one probe, {options.keys} keys; eps relative to the largest eigenvalue")
-    head = ("order", "eps", "truth", "mean value", "mean width", "covered", "by 2 SE alone", "resolved")
-    print(("{:>7}{:>9}{:>8}" + "{:>14}" * 5).format(*head))
     rows = coverage(operator, truth, orders=options.orders, shares=options.shares, keys=options.keys)
-    for row in rows:
-        print("{:7}{:9.0e}{:8.0f}{:14.1f}{:14.1f}{:14.2f}{:14.2f}{:14.2f}".format(*row))
-    covered, alone = (np.mean([row[column] for row in rows]) for column in (5, 6))
-    print(f"overall: {covered:.3f} covered, {alone:.3f} by 2 SE alone")
+    overall = {name: _mean(row[name] for row in rows) for name in ("covered", "by 2 SE alone")}
+    title = f"{operator.in_size()} parameters, one probe, {options.keys} keys; eps relative to the largest eigenvalue"
+    show(title, [*rows, {"order": "overall"} | overall], conditions, as_json=options.json)
 
 
 if __name__ == "__main__":

@@ -10,10 +10,11 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 import plastax_diagnostics as diagnostics
-from plastax_benchmarks.bench.timing import interleaved, ratio
 from plastax_kernels import mlp_hvp
 
+from .output import Conditions, show
 from .parser import bench_parser
+from .timing import Ratio, interleaved, medians, ratio
 
 
 WIDTHS = (784, 100, 100, 10)
@@ -124,12 +125,12 @@ def repeated_products(times):
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Prints two tables."""
+    """Prints a table."""
     parser = bench_parser("lanczos", __doc__)
     parser.add_argument("--order", type=int, default=90)
     parser.add_argument("--samples", type=int, default=2000)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--products", type=int, default=20, help="products in a row in the second table")
+    parser.add_argument("--products", type=int, default=20, help="products in a row where these are timed")
     options = parser.parse_args(arguments)
     order = options.order
     keys = jax.random.split(jax.random.key(0), 4)
@@ -146,6 +147,7 @@ def main(arguments: list[str] | None = None) -> None:
     vector = unravel(start)
     one, four = (jax.tree.map(lambda leaf, k=k: jnp.stack(k * [leaf]), vector) for k in (1, 4))
     eager = {name: eager_lanczos(params, data, order, one_by_one=name == "eager, vector by vector") for name in EAGER}
+    conditions = Conditions()
     seconds = interleaved(
         {
             "plastax": lambda: diagnostics.lanczos(operator, unravel(start), order).diagonal,
@@ -159,16 +161,28 @@ def main(arguments: list[str] | None = None) -> None:
         },
         rounds=options.rounds,
     )
-    print(f"Lanczos of order {order}, P = {flat.size:,}, {options.samples} samples, {options.rounds} rounds")
-    print(f"{'':26}{'ms per step':>12}{'x plastax':>12}")
+    typical = medians(seconds)
+    rows = []
     for name in ("plastax", "matfree, full", *EAGER):
-        print(f"{name:26}{1e3 * np.median(seconds[name]) / order:12.1f}{ratio(seconds, name, 'plastax').median:12.2f}")
-    steps = ratio(seconds, "plastax", "gradients").median * options.products / order
-    print(f"one Lanczos step costs {steps:.2f} gradients")
-    print(f"\n{'one product':26}{'ms':>12}{'gradients':>12}")
+        gradients = _scaled(ratio(seconds, name, "gradients"), options.products / order)
+        rows.append(
+            {
+                "one step or product": f"step: {name}",
+                "ms": 1e3 * typical[name] / order,
+                "gradients": gradients,
+                "x plastax": ratio(seconds, name, "plastax"),
+            }
+        )
     for name, per in (("gradients", 1), ("plain", 1), ("linearized", 1), ("mlp_hvp", 1), ("mlp_hvp x 4", 4)):
-        milliseconds = 1e3 * np.median(seconds[name]) / options.products / per
-        print(f"{name:26}{milliseconds:12.1f}{ratio(seconds, name, 'gradients').median / per:12.2f}")
+        gradients = _scaled(ratio(seconds, name, "gradients"), 1 / per)
+        milliseconds = 1e3 * typical[name] / options.products / per
+        rows.append({"one step or product": f"product: {name}", "ms": milliseconds, "gradients": gradients})
+    title = f"Lanczos of order {order}, {flat.size:,} parameters, {options.samples} samples, {options.rounds} rounds"
+    show(title, rows, conditions, as_json=options.json, packages=("jax", "jaxlib", "matfree"))
+
+
+def _scaled(found: Ratio, factor: float) -> Ratio:
+    return Ratio(*(factor * number for number in found))
 
 
 EAGER = ("eager, vector by vector", "eager, matrix products")

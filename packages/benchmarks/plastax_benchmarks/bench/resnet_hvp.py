@@ -12,7 +12,9 @@ import jax
 import plastax_diagnostics as diagnostics
 from plastax import models
 
+from .output import Conditions, show
 from .parser import bench_parser
+from .timing import Tell
 
 
 def resnet_hessian(samples, chunk, convolution, key):
@@ -46,24 +48,28 @@ def main(arguments: list[str] | None = None) -> None:
     )
     parser.add_argument("--run", action="store_true", help="also run Lanczos of order 3 on 200 samples")
     options = parser.parse_args(arguments)
-    operator = resnet_hessian(options.samples, options.chunk or None, options.convolution, jax.random.key(0))
+    conditions, key = Conditions(), jax.random.key(0)
+    operator = resnet_hessian(options.samples, options.chunk or None, options.convolution, key)
     begin = time.perf_counter()
-    gibibytes = temporary_bytes(operator) / 2**30
-    chunks = f"chunks of {options.chunk}" if options.chunk else "one piece"
-    print(
-        f"ResNet-18, {operator.in_size():,} parameters, {options.samples} samples in {chunks}, "
-        f"convolutions by {options.convolution}: "
-        f"{gibibytes:.2f} GiB of temporary memory (compiled in {time.perf_counter() - begin:.0f} s)"
-    )
+    row = {
+        "convolutions": options.convolution,
+        "parameters": operator.in_size(),
+        "samples": options.samples,
+        "chunk": options.chunk or options.samples,
+        "temporary GiB": temporary_bytes(operator) / 2**30,
+        "compiled in s": time.perf_counter() - begin,
+    }
     if options.run:
-        operator = resnet_hessian(200, options.chunk or None, options.convolution, jax.random.key(0))
-        begin = time.perf_counter()
+        operator = resnet_hessian(200, options.chunk or None, options.convolution, key)
+        begin, tell = time.perf_counter(), Tell(0.0)
         found = diagnostics.spectrum(
-            operator, jax.random.key(1), order=3, progress=lambda *steps: print("step", *steps)
+            operator, jax.random.key(1), order=3, progress=lambda done, total: tell(f"step {done} of {total}")
         )
-        print(
-            f"order 3 on 200 samples in {time.perf_counter() - begin:.0f} s (with compilation): nodes {found.nodes[0]}"
-        )
+        row |= {
+            "order 3 on 200 samples, s": time.perf_counter() - begin,
+            "nodes": ", ".join(f"{node:.4g}" for node in found.nodes[0]),
+        }
+    show("A Hessian-vector product of ResNet-18", [row], conditions, as_json=options.json)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import numpy as np
 import plastax
 from plastax_kernels import set_lapack_threads
 
+from .output import Conditions, show
 from .parser import bench_parser
 
 
@@ -34,17 +35,18 @@ def spectra():
 
 def main(arguments: list[str] | None = None) -> None:
     """Prints a table."""
-    bench_parser("sketch", __doc__).parse_args(arguments)
+    options = bench_parser("sketch", __doc__).parse_args(arguments)
     set_lapack_threads(1)
     bounds = jax.jit(plastax.effective_rank_bounds, static_argnames="size")
-    print(f"| singular values | effective rank | {' | '.join(f'size {size}' for size in SIZES)} |")
-    print(f"|---|---|{'---|' * len(SIZES)}")
+    conditions, rows = Conditions(), []
     for name, features in spectra().items():
-        cells = []
+        row = {"singular values": name, "effective rank": float(plastax.effective_rank(features))}
         for size in SIZES:
             lower, upper = bounds(features, size=size, key=jax.random.key(1))
-            cells.append(f"{float(lower):.0f} to {float(upper):.0f}")
-        print(f"| {name} | {float(plastax.effective_rank(features)):.0f} | {' | '.join(cells)} |")
+            row[f"size {size}"] = f"{float(lower):.0f} to {float(upper):.0f}"
+        rows.append(row)
+    title = f"Bounds of the effective rank of {SAMPLES} x {WIDTH} features from sketches, and the exact value"
+    show(title, rows, conditions, as_json=options.json)
 
 
 if __name__ == "__main__":

@@ -11,9 +11,6 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
-from scipy.sparse import csr_matrix
-from scipy.sparse.csgraph import maximum_bipartite_matching
-from scipy.spatial.distance import cdist
 
 from .._kfac import ModelFunction
 from .._operators.losses import CrossEntropy, LossLike, SquaredError, as_loss
@@ -192,6 +189,8 @@ def task_shift(data: tuple[ArrayLike, ArrayLike], next_data: tuple[ArrayLike, Ar
 
     The distance.
     """
+    from scipy.spatial.distance import cdist
+
     (x, y), (x_next, y_next) = (
         tuple(np.asarray(part, np.float64).reshape(len(part), -1) for part in task)  # pyright: ignore[reportArgumentType]
         for task in (data, next_data)
@@ -234,6 +233,9 @@ def _as_outputs(loss, outputs, targets):
 
 
 def _bottleneck(costs):
+    from scipy.sparse import csr_matrix
+    from scipy.sparse.csgraph import maximum_bipartite_matching
+
     # The smallest cost for which the cheaper pairs still allow a perfect matching, by bisection over all costs.
     levels = np.unique(costs)
     low, high = 0, len(levels) - 1

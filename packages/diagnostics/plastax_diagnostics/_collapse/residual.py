@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import lineax as lx
@@ -242,17 +243,22 @@ def initial_residual(
 def residual_of(operator: ModelOperator) -> Float[Array, "samples *outputs"]:
     """The initial residual of the model and the loss of an operator."""
     with precision(operator.dtype, operator):
-        outputs, targets = model_outputs(operator), operator.samples.data[1]
         if isinstance(operator.loss, MeanLoss):
-            residual = _from_roots(operator.loss, outputs, targets)
+            residual = _from_roots(operator.loss, model_outputs(operator), operator.samples.data[1])
         else:
-            residual = operator.loss.residual(outputs, targets)  # pyright: ignore[reportAttributeAccessIssue]
-        if not bool(jnp.all(jnp.isfinite(residual))):
+            residual = _of_named_loss(operator)
+        if not np.isfinite(np.asarray(residual)).all():
             raise NotApplicableError(
                 f"the residual is not finite in {operator.dtype}: the outputs are not, "
                 "or a wanted class has probability 0. Look at the outputs, or try dtype=float64"
             )
         return residual
+
+
+@eqx.filter_jit
+def _of_named_loss(operator):
+    # One program: each operation by itself would be compiled, too.
+    return operator.loss.residual(model_outputs(operator), operator.samples.data[1])
 
 
 def _from_roots(loss, outputs, targets):

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import jax
@@ -53,10 +54,16 @@ def precision(dtype: Any, *operands: PyTree) -> Iterator[None]:
 
 def cast_floats(tree: PyTree, dtype: Any) -> PyTree:
     """Every array of floating point numbers in `dtype`; integers, and leaves that are not arrays, as they are."""
+    leaves, structure = jax.tree.flatten(tree)
+    leaves = [jnp.asarray(leaf) if is_float(leaf) or isinstance(leaf, np.ndarray) else leaf for leaf in leaves]
+    changed = [i for i, leaf in enumerate(leaves) if is_float(leaf) and (leaf.dtype != dtype or leaf.weak_type)]
+    if changed:
+        # One program for all of them: otherwise every shape would be compiled by itself.
+        for i, leaf in zip(changed, _cast([leaves[i] for i in changed], np.dtype(dtype)), strict=True):
+            leaves[i] = leaf
+    return jax.tree.unflatten(structure, leaves)
 
-    def cast(leaf):
-        if is_float(leaf):
-            return jnp.asarray(leaf, dtype)
-        return jnp.asarray(leaf) if isinstance(leaf, np.ndarray) else leaf
 
-    return jax.tree.map(cast, tree)
+@partial(jax.jit, static_argnums=1)
+def _cast(leaves, dtype):
+    return [leaf.astype(dtype) for leaf in leaves]

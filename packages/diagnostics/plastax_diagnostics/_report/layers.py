@@ -46,11 +46,14 @@ def layer_summaries(
 def norm_summaries(params: PyTree, gradient: PyTree) -> tuple[ParameterSummary, ...]:
     """Norms of every array of parameters and of its gradient."""
     names = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(params)]
-    weights, gradients = (jax.tree.leaves(jax.device_get(norms(tree))) for tree in (params, gradient))
+    weights, gradients = (jax.tree.leaves(found) for found in jax.device_get(_norms((params, gradient))))
     return tuple(
         ParameterSummary(name, float(weight), float(slope))
         for name, weight, slope in zip(names, weights, gradients, strict=True)
     )
+
+
+_norms = jax.jit(norms)  # One program for arrays of all shapes.
 
 
 @eqx.filter_jit

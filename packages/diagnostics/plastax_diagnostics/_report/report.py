@@ -5,11 +5,11 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray, PyTree
 
@@ -277,8 +277,14 @@ def _judge(
 def _draw(samples: Samples, most: int, key: PRNGKeyArray) -> Samples:
     if samples.size <= most:
         return samples
-    chosen = jax.random.choice(key, samples.size, (most,), replace=False)
-    return samples.of(jax.tree.map(lambda leaf: jnp.asarray(leaf)[chosen], samples.data))
+    return samples.of(_drawn(samples.data, key, most))
+
+
+@partial(jax.jit, static_argnums=2)
+def _drawn(data, key, most):
+    size = jax.tree.leaves(data)[0].shape[0]
+    chosen = jax.random.choice(key, size, (most,), replace=False)
+    return jax.tree.map(lambda leaf: leaf[chosen], data)
 
 
 @eqx.filter_jit

@@ -11,8 +11,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.linalg
-import scipy.sparse.linalg
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Float, PyTree
 
@@ -52,6 +50,8 @@ class ExactGram(NamedTuple):
         side = len(self.matrix)
         if side < 3:
             return float(np.linalg.eigvalsh(self.matrix)[-1])
+        import scipy.sparse.linalg
+
         start = np.cos(np.arange(side))  # Any fixed vector that is not an eigenvector by construction.
         return float(scipy.sparse.linalg.eigsh(self.matrix, k=1, v0=start, return_eigenvectors=False)[0])
 
@@ -122,6 +122,8 @@ def count_above(matrix: Float[np.ndarray, "side side"], eps: float) -> int:
     """
     if not np.isfinite(matrix).all():
         raise ValueError("the Gram matrix holds NaN or infinity: a network that has diverged has no curvature")
+    import scipy.linalg
+
     side = len(matrix)
     factorize, ask = scipy.linalg.get_lapack_funcs(("sytrf", "sytrf_lwork"), (matrix,))
     work, _ = ask(side, lower=1)

@@ -1,6 +1,7 @@
 """Lanczos: reduces an operator and a starting vector to a small tridiagonal matrix."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -99,11 +100,11 @@ def tridiagonalize(
 ) -> list[Tridiagonal]:
     """Lanczos from several flat vectors at once, sharing each evaluation of the operator."""
     mesh = getattr(getattr(operator, "samples", None), "mesh", None)
-    lengths = [float(jnp.linalg.norm(start)) for start in starts]
+    begun = [_begin(start, order) for start in starts]
+    lengths = [float(length) for _, length in begun]
     if not all(np.isfinite(length) and length > 0 for length in lengths):
         raise ValueError(f"Lanczos needs starting vectors of positive, finite length, got lengths {lengths}")
-    probes = [_begin(start / length, order) for start, length in zip(starts, lengths, strict=True)]
-    probes = replicate(probes, mesh)
+    probes = replicate([probe for probe, _ in begun], mesh)
     stride = order if progress is None else max(1, order // 20)
     for stop in range(stride, order + stride, stride):
         probes = _advance((operator, jnp.asarray(min(stop, order), jnp.int32)), probes)
@@ -114,9 +115,13 @@ def tridiagonalize(
     return [_finish(operator, probe, length) for probe, length in zip(probes, lengths, strict=True)]
 
 
-def _begin(vector: Float[Array, " size"], order: int) -> _Probe:
+@partial(jax.jit, static_argnums=1)
+def _begin(start: Float[Array, " size"], order: int) -> tuple[_Probe, Float[Array, ""]]:
+    """A probe before its first step, and the length of its starting vector."""
+    length = jnp.linalg.norm(start)
+    vector = start / length
     # Every array is a separate one, since all of them are donated to the program.
-    return _Probe(
+    probe = _Probe(
         basis=jnp.zeros((order, vector.size), vector.dtype),
         vector=vector,
         diagonal=jnp.zeros(order, vector.dtype),
@@ -126,6 +131,7 @@ def _begin(vector: Float[Array, " size"], order: int) -> _Probe:
         steps=jnp.zeros((), jnp.int32),
         active=jnp.ones((), bool),
     )
+    return probe, length
 
 
 @eqx.filter_jit(donate="all-except-first")

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import scipy.linalg
 from jaxtyping import Float
 
 
@@ -107,6 +106,8 @@ class Discrete:
 
 def _eigen(diagonal: np.ndarray, off_diagonal: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Eigenvalues of a tridiagonal matrix, and the first and last entries of its eigenvectors."""
+    import scipy.linalg  # Here, and not above: it takes a tenth of the time to import this package.
+
     # Without the threads of a dense eigendecomposition, which are slow on a busy machine.
     values, vectors = scipy.linalg.eigh_tridiagonal(diagonal, off_diagonal)
     return values, vectors[0], vectors[-1]
