@@ -4,11 +4,18 @@ import json
 import re
 import sys
 from types import SimpleNamespace
+from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
+from rl_support import Sledge, tiny
 
 from plastax_benchmarks import cli
-from plastax_benchmarks.bench import methods, output, resume, scan, timing
+from plastax_benchmarks.bench import methods, output, resume, rl, scan, timing
+from plastax_benchmarks.bench._ppo_parts import MEASUREMENTS, parts_of
+from plastax_benchmarks.rl.agent import AntSetup, init_agent
 
 
 def bench(monkeypatch, capsys, *arguments):
@@ -163,3 +170,39 @@ def test_results_print_as_a_table_and_as_json(capsys):
     assert found["rows"][0]["x plain"] == {"median": 2.5, "lowest": 2.0, "highest": 3.0}
     assert found["conditions"]["numpy"]
     assert found["conditions"]["no-such-package"] is None
+
+
+class Wrapped(NamedTuple):
+    """A sledge with the interface of brax's wrapped environments."""
+
+    obs: Any
+    reward: Any = 0.0
+    done: Any = 0.0
+    metrics: Any = {}  # noqa: RUF012
+    info: Any = {}  # noqa: RUF012
+
+    def replace(self, **values):
+        return self._replace(**values)
+
+
+def test_the_parts_of_an_update():
+    config, sledge = tiny(), Sledge()
+    states = SimpleNamespace(
+        reset=lambda keys: Wrapped(jnp.zeros((len(keys), 3)), jnp.zeros(len(keys)), jnp.zeros(len(keys))),
+        step=lambda state, action: state.replace(obs=state.obs + action[:, :1]),
+    )
+    agent = init_agent(AntSetup(config, sledge), 0)
+    parts = parts_of(config, sledge, states, agent)
+    for program in parts.values():
+        assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(program()) if leaf.dtype == jnp.float32)
+
+    # Two updates in a window of 1 s, with parts of 0.1 s each: these are done twice, and measurements once.
+    timed = {rl.OURS: [1.0, 2.0], **{name: [0.1, 0.1] for name in parts}}
+    ours, brax, *others = rl.rows_of(config, {rl.OURS: [1.0, 1.0], rl.BRAX: [1.5, 3.0]}, timed)
+    assert ours["speed against brax"] == (2.25, 1.5, 3.0)
+    assert ours["ms per update"] == 500.0
+    assert brax["speed against brax"] == (1.0, 1.0, 1.0)
+    shares = {row["program"]: row["share"] for row in others}
+    assert shares.keys() == parts.keys()
+    assert shares.pop(MEASUREMENTS) == pytest.approx((0.075, 0.05, 0.1))
+    assert all(share == pytest.approx((0.15, 0.1, 0.2)) for share in shares.values())
