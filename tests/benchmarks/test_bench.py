@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ import pytest
 from rl_support import Sledge, tiny
 
 from plastax_benchmarks import cli
-from plastax_benchmarks.bench import methods, output, resume, rl, scan, timing
+from plastax_benchmarks.bench import _growth_series, growth, methods, output, resume, rl, scan, timing
 from plastax_benchmarks.bench._ppo_parts import MEASUREMENTS, parts_of
 from plastax_benchmarks.rl.agent import AntSetup, init_agent
 
@@ -170,6 +171,39 @@ def test_results_print_as_a_table_and_as_json(capsys):
     assert found["rows"][0]["x plain"] == {"median": 2.5, "lowest": 2.0, "highest": 3.0}
     assert found["conditions"]["numpy"]
     assert found["conditions"]["no-such-package"] is None
+
+
+def test_slopes_are_those_of_powers():
+    sizes = (2, 4, 8, 16)
+    seconds = [[size**1.5, 3.0 * size**2] for size in sizes]
+    found = growth.Measured("a", "width", sizes, seconds, [7.0 * size for size in sizes], 2.0, 1.0)
+    assert found.time_slope == pytest.approx((1.75, 1.5, 2.0))
+    assert found.row()["memory slope"] == "1.00"
+    assert _growth_series.parameters(256, 3) == sum(leaf.size for leaf in jax.tree.leaves(_growth_series.network()))
+
+
+def test_everything_that_grows_has_four_sizes():
+    series = _growth_series.all_series()
+    assert {*(each.against for each in series), "tasks"} == set(growth.AGAINST)
+    assert all(len(each.sizes) == 4 for each in series)
+
+
+def test_memory_that_the_compiler_has_planned():
+    first, second = (partial(jax.jit(lambda x: x + 1.0), jnp.zeros(size)) for size in (1000, 2000))
+    # Arguments and results. The third call needs no program of its own.
+    assert growth.planned_bytes([first, second, second]) == [8000, 16000, 16000]
+
+
+def test_growth(monkeypatch, capsys, tmp_path):
+    small = [series._replace(sizes=(1, 2)) for series in _growth_series.all_series() if series.against == "seeds"]
+    monkeypatch.setattr(growth, "all_series", lambda: small)
+    monkeypatch.setattr(growth, "TASKS", (1, 2))
+    text = bench(monkeypatch, capsys, "growth", "--rounds", "1", "--figure", str(tmp_path / "growth.png"))
+    seeds, tasks, checkpoint = text.splitlines()[-3:]
+    assert re.match(r"training, batch 1 +seeds +1-2 .* 1\.00 +1\.00$", seeds)
+    assert re.match(r"run: a task, its metrics +tasks +1-2 .* 0\.00$", tasks)
+    assert re.match(r"run: checkpoint +tasks +1-2 ", checkpoint)
+    assert (tmp_path / "growth.png").stat().st_size > 10_000
 
 
 class Wrapped(NamedTuple):

@@ -4,7 +4,7 @@ where our time goes.
 Run with `plastax bench rl`. Both train an ant with networks of one hidden layer of 256 for actor and critic, with the
 same rollouts, minibatches and epochs, standardized observations and squashed actions. Each of brax's epochs is
 followed by a window of ours with the same number of steps, so that other work of the machine slows down both. The
-first two of each do not count, since brax compiles twice. Differences: brax recomputes advantages in every minibatch,
+first two of each do not count, to leave out compilation. Differences: brax recomputes advantages in every minibatch,
 starts all episodes of an environment from its first state, and has one friction. Ours computes advantages once per
 rollout, draws a new start for every episode, has a friction for each environment that may change at each step, and
 measures dead units and effective ranks in every window.
