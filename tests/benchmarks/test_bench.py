@@ -3,13 +3,32 @@
 import json
 import re
 import sys
+from functools import partial
 from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
+from rl_support import Sledge, tiny
 
 from plastax_benchmarks import cli
-from plastax_benchmarks.bench import adam, interval, methods, output, report, resume, scan, spectra, startup, timing
+from plastax_benchmarks.bench import (
+    _growth_series,
+    adam,
+    growth,
+    interval,
+    methods,
+    output,
+    report,
+    resume,
+    rl,
+    scan,
+    spectra,
+    startup,
+    timing,
+)
 
 
 def bench(monkeypatch, capsys, *arguments):
@@ -234,3 +253,72 @@ def test_results_print_as_a_table_and_as_json(capsys):
     assert found["rows"][0]["x plain"] == {"median": 2.5, "lowest": 2.0, "highest": 3.0}
     assert found["conditions"]["numpy"]
     assert found["conditions"]["no-such-package"] is None
+
+
+def test_slopes_are_those_of_powers():
+    sizes = (2, 4, 8, 16)
+    seconds = [[size**1.5, 3.0 * size**2] for size in sizes]
+    found = growth.Measured("a", "width", sizes, seconds, [7.0 * size for size in sizes], 2.0, 1.0)
+    assert found.time_slope == pytest.approx((1.75, 1.5, 2.0))
+    assert found.row()["memory slope"] == "1.00"
+    assert _growth_series.parameters(256, 3) == sum(leaf.size for leaf in jax.tree.leaves(_growth_series.network()))
+
+
+def test_everything_that_grows_has_four_sizes():
+    series = _growth_series.all_series()
+    assert {*(each.against for each in series), "tasks"} == set(growth.AGAINST)
+    assert all(len(each.sizes) == 4 for each in series)
+
+
+def test_memory_that_the_compiler_has_planned():
+    first, second = (partial(jax.jit(lambda x: x + 1.0), jnp.zeros(size)) for size in (1000, 2000))
+    # Arguments and results. The third call needs no program of its own.
+    assert growth.planned_bytes([first, second, second]) == [8000, 16000, 16000]
+
+
+def test_growth(monkeypatch, capsys, tmp_path):
+    small = [series._replace(sizes=(1, 2)) for series in _growth_series.all_series() if series.against == "seeds"]
+    monkeypatch.setattr(growth, "all_series", lambda: small)
+    monkeypatch.setattr(growth, "TASKS", (1, 2))
+    text = bench(monkeypatch, capsys, "growth", "--rounds", "1", "--figure", str(tmp_path / "growth.png"))
+    seeds, tasks, checkpoint = text.splitlines()[-3:]
+    assert re.match(r"training, batch 1 +seeds +1-2 .* 1\.00 +1\.00$", seeds)
+    assert re.match(r"run: a task, its metrics +tasks +1-2 .* 0\.00$", tasks)
+    assert re.match(r"run: checkpoint +tasks +1-2 ", checkpoint)
+    assert (tmp_path / "growth.png").stat().st_size > 10_000
+
+
+class Wrapped(NamedTuple):
+    """A sledge with the interface of brax's wrapped environments."""
+
+    obs: Any
+    reward: Any = 0.0
+    done: Any = 0.0
+    metrics: Any = {}  # noqa: RUF012
+    info: Any = {}  # noqa: RUF012
+
+    def replace(self, **values):
+        return self._replace(**values)
+
+
+def test_the_parts_of_an_update():
+    config, sledge = tiny(), Sledge()
+    states = SimpleNamespace(
+        reset=lambda keys: Wrapped(jnp.zeros((len(keys), 3)), jnp.zeros(len(keys)), jnp.zeros(len(keys))),
+        step=lambda state, action: state.replace(obs=state.obs + action[:, :1]),
+    )
+    agent = init_agent(AntSetup(config, sledge), 0)
+    parts = parts_of(config, sledge, states, agent)
+    for program in parts.values():
+        assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(program()) if leaf.dtype == jnp.float32)
+
+    # Two updates in a window of 1 s, with parts of 0.1 s each: these are done twice, and measurements once.
+    timed = {rl.OURS: [1.0, 2.0], **{name: [0.1, 0.1] for name in parts}}
+    ours, brax, *others = rl.rows_of(config, {rl.OURS: [1.0, 1.0], rl.BRAX: [1.5, 3.0]}, timed)
+    assert ours["speed against brax"] == (2.25, 1.5, 3.0)
+    assert ours["ms per update"] == 500.0
+    assert brax["speed against brax"] == (1.0, 1.0, 1.0)
+    shares = {row["program"]: row["share"] for row in others}
+    assert shares.keys() == parts.keys()
+    assert shares.pop(MEASUREMENTS) == pytest.approx((0.075, 0.05, 0.1))
+    assert all(share == pytest.approx((0.15, 0.1, 0.2)) for share in shares.values())

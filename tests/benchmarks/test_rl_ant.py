@@ -4,6 +4,7 @@ import base64
 import json
 import re
 import zlib
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +13,7 @@ import pytest
 from rl_support import QUIET
 
 from plastax_benchmarks.config import configure
-from plastax_benchmarks.rl.ant import Ant, brax_arithmetic
+from plastax_benchmarks.rl.ant import Ant, brax_arithmetic, quiet
 from plastax_benchmarks.rl.play import play, read_config
 from plastax_benchmarks.rl.programs import AntPrograms
 from plastax_benchmarks.rl.training import train
@@ -63,6 +64,48 @@ def test_friction_changes_the_physics_and_is_each_environments_own(slides):
     # Nothing traced stays behind in the simulator.
     assert not isinstance(ant.simulator.sys.geom_friction, jax.core.Tracer)
     np.testing.assert_array_equal(ant.simulator.sys.geom_friction, original)
+
+
+def test_joint_angles_after_the_last_frame_are_those_of_brax():
+    """Compared over three frames instead of ten, which compile as fast and round less."""
+    with quiet(), brax_arithmetic():
+        from brax.envs.ant import Ant as BraxAnt
+
+        from plastax_benchmarks.rl.simulator import LeanAnt
+
+        brax, lean = (kind(backend="spring", n_frames=3) for kind in (BraxAnt, LeanAnt))
+        start = jax.jit(brax.reset)(jax.random.key(3)).pipeline_state
+        action = jnp.linspace(-1.0, 1.0, brax.action_size)
+        expected = jax.jit(brax.pipeline_step)(start, action)
+        found = jax.jit(lean.pipeline_step)(start, action)
+    assert np.abs(expected.q - start.q).max() > 1e-3
+    for name, wanted in vars(expected).items():
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), getattr(found, name), wanted)
+
+
+@pytest.mark.parametrize("backend", ["spring", "positional"])
+def test_only_actuators_use_joint_angles(backend, monkeypatch):
+    with quiet(), brax_arithmetic():
+        from plastax_benchmarks.rl.simulator import LeanAnt
+
+        ant = LeanAnt(backend=backend)
+        state = jax.eval_shape(ant.reset, jax.random.key(0)).pipeline_state.replace(q=None, qd=None)
+        step = partial(ant._pipeline.step, ant.sys)
+        action = jnp.zeros(ant.action_size)
+        with pytest.raises(TypeError):  # The actuators of brax do, at least in their code.
+            jax.eval_shape(step, state, action)
+        monkeypatch.setattr("brax.actuator.to_tau", lambda system, *_: jnp.zeros(system.qd_size()))
+        assert jax.eval_shape(step, state, action).q.shape == ant.sys.init_q.shape
+
+
+def test_actuators_that_depend_on_joint_angles_are_refused():
+    with quiet(), brax_arithmetic():
+        from plastax_benchmarks.rl.simulator import LeanAnt
+
+        ant = LeanAnt(backend="spring")
+        servo = ant.sys.actuator.replace(bias_q=-jnp.ones(ant.action_size))
+        with pytest.raises(ValueError, match="depend on joint angles"):
+            LeanAnt.check(ant.sys.replace(actuator=servo))
 
 
 def test_sizes_are_brax_own():

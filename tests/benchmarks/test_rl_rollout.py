@@ -64,6 +64,32 @@ def test_states_that_are_not_finite_end_the_episode():
     np.testing.assert_array_equal(found.reward[found.broken], 0.0)
 
 
+def test_episodes_side_by_side_are_what_they_are_alone():
+    """Starts are drawn in a branch that all environments share, whenever one of them ends an episode."""
+    actions = jnp.stack([jnp.full(30, push) for push in (0.0, 2.0, 5.0)], axis=1)
+    keys = jax.random.split(jax.random.key(1), 3)
+
+    def walks(keys, actions):
+        episodes = jax.vmap(lambda key: begin(Sledge(), key, jnp.asarray(0.1)))(keys)
+
+        def step(episodes, action):
+            return jax.vmap(lambda e, a: advance(Sledge(), 25, e, jnp.stack([a, a]), jnp.asarray(0.1)))(
+                episodes, action
+            )
+
+        return jax.lax.scan(step, episodes, actions)
+
+    ends, together = walks(keys, actions)
+    done = together.terminated | together.truncated
+    np.testing.assert_array_equal(done.sum(0) > 0, True)
+    assert len({tuple(np.flatnonzero(each)) for each in done.T}) == 3  # At different times.
+    for place in range(3):
+        end, alone = walks(keys[place][None], actions[:, place][:, None])
+        for one, all_of_them in zip(jax.tree.leaves(alone), jax.tree.leaves(together), strict=True):
+            np.testing.assert_allclose(one[:, 0], all_of_them[:, place], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(end.state.physics[0], ends.state.physics[place], rtol=1e-5, atol=1e-6)
+
+
 def test_friction_is_that_of_the_moment():
     episode = begin(Sledge(), jax.random.key(0), jnp.asarray(0.0))
     episode = episode._replace(state=episode.state._replace(physics=jnp.array([0.0, 1.0])))

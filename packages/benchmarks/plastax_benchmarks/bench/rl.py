@@ -1,16 +1,23 @@
-"""Environment steps per second of our PPO and of brax's, on the same backend with the same number of environments.
+"""Environment steps per second of our PPO and of brax's, on the same backend with the same number of environments, and
+where our time goes.
 
 Run with `plastax bench rl`. Both train an ant with networks of one hidden layer of 256 for actor and critic, with the
-same rollouts, minibatches and epochs, standardized observations and squashed actions. Each of brax's epochs is followed
-by a window of ours with the same number of steps, so that other work of the machine slows down both. The first of each
-compiles and does not count. Differences: brax recomputes advantages in every minibatch, starts all episodes of an
-environment from its first state, and has one friction. Ours computes advantages once per rollout, draws a new start for
-every episode, has a friction for each environment that may change at each step, and measures dead units and effective
-ranks in every window.
+same rollouts, minibatches and epochs, standardized observations and squashed actions. Each of brax's epochs is
+followed by a window of ours with the same number of steps, so that other work of the machine slows down both. The
+first two of each do not count, to leave out compilation. Differences: brax recomputes advantages in every minibatch,
+starts all episodes of an environment from its first state, and has one friction. Ours computes advantages once per
+rollout, draws a new start for every episode, has a friction for each environment that may change at each step, and
+measures dead units and effective ranks in every window.
+
+Then the parts of an update are timed as programs of their own, interleaved with the whole. Shares are of the time of
+our whole update. They need not add up to 1, since the compiler optimizes the whole. `simulation` includes observations,
+the ends of episodes and new starts; `simulation by brax` is that of brax with its wrappers, at the same actions.
 """
 
 import time
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 from unittest.mock import patch
 
 import jax
@@ -24,13 +31,22 @@ from ..config import RunConfig, configure
 from ..rl.ant import Ant, brax_arithmetic, quiet
 from ..rl.plan import plan_of
 from ..rl.programs import AntPrograms
+from ._ppo_parts import MEASUREMENTS, parts_of
+from .output import Conditions, show
 from .parser import bench_parser
+from .timing import Ratio, Tell, interleaved, ratio
 
 
-def steps_per_second(config: RunConfig, rounds: int) -> dict[str, list[float]]:
-    """Steps per second in every round, ours and brax's."""
-    plan = plan_of(config)
-    problem, width = plan.problem, config.settings["width"]
+OURS, BRAX = "ours", "brax"
+WARM_UP = 2
+"""Rounds that do not count."""
+
+Row = dict[str, str | float | Ratio | None]
+
+
+def compare(config: RunConfig, rounds: int) -> list[Row]:
+    """A row for ours, one for brax's, and one for each part of ours."""
+    problem = plan_of(config).problem
     if problem.num_envs % problem.num_minibatches:
         raise UsageError(
             f"brax's minibatches hold whole environments: num_minibatches={problem.num_minibatches} must divide "
@@ -39,15 +55,72 @@ def steps_per_second(config: RunConfig, rounds: int) -> dict[str, list[float]]:
     ant = Ant(problem.backend)
     programs = AntPrograms(config, ant)
     agents = programs.init()
-    seen: dict[str, list[float]] = {"ours": [], "brax": []}
+
+    def our_window():
+        nonlocal agents
+        agents, result = programs.window(agents)
+        return result
+
+    with quiet(), brax_arithmetic():
+        from brax.envs.ant import Ant as BraxAnt
+        from brax.envs.wrappers.training import wrap
+
+        brax: Any = BraxAnt(backend=problem.backend)
+    seconds = whole_updates(config, brax, our_window, rounds)
+    agent = jax.tree.map(lambda leaf: leaf[0], agents)
+    parts = parts_of(config, ant, wrap(brax, problem.episode_limit), agent)
+    timed = interleaved({OURS: lambda: programs.window(agents), **parts}, rounds=rounds)
+    return rows_of(config, seconds, timed)
+
+
+def rows_of(config: RunConfig, seconds: dict[str, list[float]], timed: dict[str, list[float]]) -> list[Row]:
+    """The table, from the times of windows of ours and of brax's, and of the parts of ours."""
+    plan = plan_of(config)
+    updates = plan.measurement.log_every
+    rows: list[Row] = []
+    for name, own in seconds.items():
+        typical = float(np.median(own))
+        rows.append(
+            {
+                "program": name,
+                "ms per update": 1e3 * typical / updates,
+                "share": None,
+                "steps per second": round(plan.window_steps / typical),
+                "speed against brax": ratio(seconds, BRAX, name),
+            }
+        )
+    for name, own in timed.items():
+        if name == OURS:
+            continue
+        # A window has several updates, and is measured once.
+        times = 1 if name == MEASUREMENTS else updates
+        share = ratio(timed, name, OURS)
+        rows.append(
+            {
+                "program": name,
+                "ms per update": 1e3 * float(np.median(own)) * times / updates,
+                "share": Ratio(*(times * each for each in share)),
+            }
+        )
+    return rows
+
+
+def whole_updates(
+    config: RunConfig, environment: Any, our_window: Callable[[], Any], rounds: int
+) -> dict[str, list[float]]:
+    """Seconds of a window of ours, and of as many steps of brax's PPO, in every round."""
+    plan = plan_of(config)
+    problem, width = plan.problem, config.settings["width"]
+    seconds: dict[str, list[float]] = {OURS: [], BRAX: []}
+    tell = Tell()
+    tell("compiling both")
 
     def our_turn(_, metrics):
-        nonlocal agents
         begin = time.perf_counter()
-        agents, result = programs.window(agents)
-        jax.block_until_ready(result)
-        seen["ours"].append(plan.window_steps / (time.perf_counter() - begin))
-        seen["brax"].append(float(metrics["training/sps"]))
+        jax.block_until_ready(our_window())
+        seconds[OURS].append(time.perf_counter() - begin)
+        seconds[BRAX].append(plan.window_steps / float(metrics["training/sps"]))
+        tell(f"round {max(0, len(seconds[OURS]) - WARM_UP)} of {rounds}")
 
     # Brax calls a function that jax has removed; on one device it only adds a leading axis.
     replicated = patch.object(jax, "device_put_replicated", _replicated, create=True)
@@ -55,9 +128,9 @@ def steps_per_second(config: RunConfig, rounds: int) -> dict[str, list[float]]:
         from brax.training.agents.ppo import networks, train
 
         train.train(
-            ant.simulator,
-            num_timesteps=plan.window_steps * (rounds + 1),
-            num_evals=rounds + 2,
+            environment,
+            num_timesteps=plan.window_steps * (rounds + WARM_UP),
+            num_evals=rounds + WARM_UP + 1,
             run_evals=False,
             num_envs=problem.num_envs,
             episode_length=problem.episode_limit,
@@ -81,7 +154,7 @@ def steps_per_second(config: RunConfig, rounds: int) -> dict[str, list[float]]:
             ),
             progress_fn=our_turn,
         )
-    return {name: values[1:] for name, values in seen.items()}
+    return {name: values[WARM_UP:] for name, values in seconds.items()}
 
 
 def _replicated(tree, devices):
@@ -89,7 +162,7 @@ def _replicated(tree, devices):
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Prints steps per second of both, and their ratio."""
+    """Prints steps per second of both, their ratio, and the parts of our time."""
     parser = bench_parser("rl", __doc__)
     parser.add_argument("--backend", choices=("spring", "positional"), default="spring")
     parser.add_argument("--envs", type=int, default=64, help="number of parallel environments")
@@ -100,15 +173,16 @@ def main(arguments: list[str] | None = None) -> None:
     config = configure(
         "slippery-ant", "laptop", "bp", backend=asked.backend, num_envs=asked.envs, seeds=1, log_every=asked.updates
     )
-    problem = plan_of(config).problem
-    seen = steps_per_second(config, asked.rounds)
-    print(
-        f"{asked.backend}, {problem.num_envs} environments, rollouts of {problem.num_steps} steps, "
-        f"{problem.update_epochs} epochs of {problem.num_minibatches} minibatches; medians of {asked.rounds} rounds"
+    problem, conditions = plan_of(config).problem, Conditions()
+    rows = compare(config, asked.rounds)
+    show(
+        f"PPO on the ant: {asked.backend}, {problem.num_envs} environments, rollouts of {problem.num_steps} steps, "
+        f"{problem.update_epochs} epochs of {problem.num_minibatches} minibatches; medians of {asked.rounds} rounds",
+        rows,
+        conditions,
+        as_json=asked.json,
+        packages=("jax", "jaxlib", "brax"),
     )
-    for name, values in seen.items():
-        print(f"  {name:6} {np.median(values):9.0f} environment steps per second")
-    print(f"  ours / brax = {np.median(np.array(seen['ours']) / np.array(seen['brax'])):.2f}")
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ BENCHES = {
     "methods": "training steps per second of every method on the paper's network, against plain scans",
     "scan": "a convolutional training step inside a scan and outside one",
     "paper-scale": "a few steps of each problem at the paper's scale: time and memory",
+    "growth": "slopes of time and memory against width, depth, samples, order, probes, seeds and tasks",
     "resume": "kill a run at random moments, resume it, and compare its metrics with an undisturbed run",
     "rl": "environment steps per second of our PPO and of brax's",
 }

@@ -246,15 +246,24 @@ def train_window(setup: AntSetup, agent: Agent, schedule: Integer[Array, ""]) ->
     seen = jnp.zeros((min(problem.rows, METRIC_ROWS), setup.environment.observation_size))
     updates = setup.plan.measurement.log_every
     (agent, seen), (losses, sums, frictions) = jax.lax.scan(one, (agent, seen), length=updates)
-    _, hidden, _ = agent.model(seen)
+    dead, effective_rank = measure(agent.model, seen)
     result = WindowResult(
         losses=losses,
         sums=jax.tree.map(lambda x: jnp.sum(x, axis=0, dtype=x.dtype), sums),
         friction=frictions[-1],
-        dead=jax.tree.map(lambda dead: jnp.sum(dead.astype(jnp.int32)), diagnostics.dead_units(hidden)),
-        effective_rank={name: plastax.effective_rank(rows) for name, rows in hidden.items()},
+        dead=dead,
+        effective_rank=effective_rank,
     )
     return agent, result
+
+
+def measure(
+    model: ActorCritic, observations: Float[Array, "rows observation"]
+) -> tuple[dict[str, Int[Array, ""]], dict[str, Float[Array, ""]]]:
+    """The number of dead units and the effective rank of actor and critic."""
+    _, hidden, _ = model(observations)
+    dead = jax.tree.map(lambda dead: jnp.sum(dead.astype(jnp.int32)), diagnostics.dead_units(hidden))
+    return dead, {name: plastax.effective_rank(rows) for name, rows in hidden.items()}
 
 
 def _share(step: Int[Array, ""], steps: int) -> Float[Array, ""]:

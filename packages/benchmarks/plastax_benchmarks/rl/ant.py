@@ -45,11 +45,11 @@ class Ant:
             raise ValueError(f"backend must be 'positional' or 'spring', got {backend!r}")
         with quiet(), brax_arithmetic():
             try:
-                from brax.envs.ant import Ant as BraxAnt
+                from .simulator import LeanAnt
             except ImportError as error:
                 needs = 'the ant needs brax and mujoco: pip install "plastax[rl]"'
                 raise ImportError(needs, name="brax") from error
-            self.simulator: Any = BraxAnt(backend=backend)
+            self.simulator: Any = LeanAnt(backend=backend)
 
     def reset(self, key: PRNGKeyArray, friction: Float[Array, ""]) -> State:
         """A new initial state near the origin, with a little noise. It does not depend on friction."""
@@ -63,6 +63,8 @@ class Ant:
             # Brax changes the dictionary `metrics` in place, so it must not be that of the old state.
             before = state.physics.replace(metrics=dict(state.physics.metrics))
             after = self.with_friction(state.friction).step(before, action)
+            # Brax leaves some dtypes weak, which would compile a program again that starts with its own result.
+            after = jax.tree.map(lambda new, old: jnp.asarray(new, old.dtype), after, state.physics)
         return Outcome(State(after, after.obs, state.friction), after.reward, after.done > 0.5)
 
     def with_friction(self, friction: Float[Array, ""]) -> Any:

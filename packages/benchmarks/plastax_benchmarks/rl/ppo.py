@@ -164,6 +164,12 @@ def ppo_loss(
     return total, (LossParts(actor, critic, bonus), features)
 
 
+def shuffle(problem: SlipperyAntSettings, rows: RolloutRows, key: PRNGKeyArray) -> RolloutRows:
+    """The rows of a rollout in random order, as minibatches [minibatches, rows, ...]."""
+    order = jax.random.permutation(key, problem.rows)
+    return jax.tree.map(lambda x: x[order].reshape(problem.num_minibatches, -1, *x.shape[1:]), rows)
+
+
 def learn(
     problem: SlipperyAntSettings,
     optimizer: optax.GradientTransformationExtraArgs,
@@ -203,9 +209,7 @@ def learn(
 
     def epoch(carry, inputs):
         key, progress = inputs
-        order = jax.random.permutation(key, problem.rows)
-        shuffled = jax.tree.map(lambda x: x[order].reshape(minibatches, -1, *x.shape[1:]), rows)
-        return jax.lax.scan(minibatch, carry, (shuffled, progress))
+        return jax.lax.scan(minibatch, carry, (shuffle(problem, rows, key), progress))
 
     done = jnp.linspace(*progress, epochs * minibatches, endpoint=False).reshape(epochs, minibatches)
     (learned, opt_state), losses = jax.lax.scan(epoch, (model, opt_state), (jax.random.split(key, epochs), done))
