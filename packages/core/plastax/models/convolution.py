@@ -77,7 +77,8 @@ def _pads(images: tuple[int, ...], kernel: tuple[int, ...], stride: int, padding
 
 
 def _patches(x: Array, kernel: Array, stride: int, pads: Pads) -> Array:
-    return patches_of(x, kernel.shape[:2], stride, pads) @ kernel.reshape(-1, kernel.shape[3])
+    height, width, _, channels_out = kernel.shape
+    return patches_of(x, (height, width), stride, pads) @ kernel.reshape(-1, channels_out)
 
 
 def _xla(x: Array, kernel: Array, stride: int, pads: Pads) -> Array:

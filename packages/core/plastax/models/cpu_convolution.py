@@ -45,9 +45,8 @@ def cpu_convolution(x: Array, kernel: Array, stride: int, pads: Pads) -> Array:
     """The convolution of float32 images NHWC with a kernel HWIO."""
     batch, height, width, channels = x.shape
     kernel_height, kernel_width, _, out = kernel.shape
-    shapes = Geometry(
-        (batch, height, width, channels), (kernel_height, kernel_width, channels, out), int(stride), tuple(pads)
-    )
+    images, sizes = (batch, height, width, channels), (kernel_height, kernel_width, channels, out)
+    shapes = Geometry(images, sizes, stride, pads)
     return _product.bind(x, kernel, shapes=shapes)
 
 
