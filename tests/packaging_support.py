@@ -20,7 +20,7 @@ MODULES = {
     "tfds": ["tensorflow", "tensorflow_datasets", "plastax_benchmarks.data._prepare"],
     "rl": ["plastax_benchmarks.rl.ant", "plastax_benchmarks.rl.play", "brax.envs"],
     "ray": ["ray", "plastax_benchmarks.sweep.cluster"],
-    "bench": ["torch", "plastax_benchmarks.bench.spectra"],
+    "bench": ["torch", "flax.linen", "plastax_benchmarks.bench.convolutions", "plastax_benchmarks.bench.spectra"],
     "gpu": ["jax_triton", "plastax_benchmarks.bench.cases", "plastax_benchmarks.bench.kernels"],
 }
 """For each extra, modules that have to be importable. The empty name is the core."""
@@ -35,7 +35,10 @@ PAGES = {
 """For each extra, the pages whose commands need no more than that. The last extra to name a page counts."""
 
 
-COMMANDS_OF = {"tfds": [["data", "prepare", "--help"]], "bench": [["bench", "spectra", "--help"]]}
+COMMANDS_OF = {
+    "tfds": [["data", "prepare", "--help"]],
+    "bench": [["bench", "convolutions", "--help"], ["bench", "spectra", "--help"]],
+}
 """Commands of extras that have no page of their own."""
 
 

@@ -21,6 +21,9 @@ PACKAGES = {
     "plastax_benchmarks": ROOT / "packages/benchmarks/plastax_benchmarks",
 }
 
+LARGE = {"tfds": {"tensorflow-cpu", "tensorflow"}, "bench": {"torch"}}
+"""Distributions of hundreds of MB, by extra."""
+
 
 PYTORCH = {"torch", "curvlinops", "pyhessian"}
 """What the extra `bench` brings, for comparisons alone."""
@@ -32,13 +35,12 @@ def test_an_extra_brings_what_its_documented_commands_need(extra):
         pytest.skip("Triton is installed on Linux for x86-64 alone")
     commands, modules, distributions = documented_commands(extra), MODULES[extra], installed_with(extra)
     assert commands or not extra
-    # Too large for the tests to install: they must be among the requirements, and the rest must work.
-    if extra == "tfds":
-        assert distributions & {"tensorflow-cpu", "tensorflow"}
-        modules = [module for module in modules if module != "tensorflow" or find_spec(module)]
+    if extra in LARGE:
+        # The tests do not install it. It must be among the requirements, and the rest must work.
+        assert distributions & LARGE[extra]
+        modules = [module for module in modules if module not in {"tensorflow", "torch"} or find_spec(module)]
     if extra == "bench":
-        assert {"torch", "curvlinops-for-pytorch", "pyhessian"} <= distributions
-        modules = [module for module in modules if module != "torch" or find_spec(module)]
+        assert {"curvlinops-for-pytorch", "pyhessian"} <= distributions
     task = {"distributions": sorted(distributions), "modules": modules, "commands": commands}
     program = [sys.executable, str(Path(__file__).with_name("run_with_only.py")), json.dumps(task)]
     result = subprocess.run(program, capture_output=True, text=True)
@@ -56,20 +58,25 @@ def test_every_extra_for_users_is_tried():
         ("plastax_kernels", "", {"jax_triton", "triton"}),
         ("plastax", "", set()),
         ("plastax_diagnostics", "", {"matplotlib"}),
-        ("plastax_benchmarks", "benchmarks", {"brax", "ray", *PYTORCH}),
+        ("plastax_benchmarks", "benchmarks", {"brax", "flax", "ray", *PYTORCH}),
         ("plastax_benchmarks", "rl", {"ray", *PYTORCH}),
+        ("plastax_benchmarks", "bench", {"brax", "ray"}),
         ("plastax_benchmarks", "all", PYTORCH),
     ],
 )
 def test_every_import_is_installed(package, extra, elsewhere):
     """Imports inside functions count too, which `--help` does not reach."""
     owners = {module: {canonicalize_name(name) for name in names} for module, names in packages_distributions().items()}
+    owners.pop("torch", None)  # Not installed everywhere. It has its own name in the requirements of `bench`.
     brought = installed_with(extra)
     missing = {
         module
         for module in imported_modules(PACKAGES[package]) - sys.stdlib_module_names - set(PACKAGES)
         if not owners.get(module, set()) & brought
     }
+    if package == "plastax_benchmarks":
+        assert ("torch" in brought) == (extra == "bench")
+        missing.remove("torch")
     assert missing == elsewhere
 
 

@@ -17,6 +17,7 @@ from plastax_benchmarks import cli
 from plastax_benchmarks.bench import (
     _growth_series,
     adam,
+    convolutions,
     growth,
     interval,
     methods,
@@ -107,6 +108,51 @@ def test_effective_rank_is_compared_with_an_svd(monkeypatch, capsys):
     assert row["svd / plastax"]["median"] == pytest.approx(row["svd ms"] / row["plastax ms"])
     assert float(row["value error"]) < 1e-6
     assert float(row["gradient error"]) < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("network", "sizes"), [("resnet18", {"width": 2, "dense": (5, 4)}), ("convnet", {"channels": (2, 3, 4)})]
+)
+def test_the_networks_in_flax_compute_what_ours_do(network, sizes):
+    """With our weights: both use their layers of a kind in the same order."""
+    config = convolutions.config_of(network, **sizes)
+    x = jax.random.normal(jax.random.key(1), (2, 8, 8, 3))
+    ours = config.network.make((8, 8, 3), 10, {}, jax.random.key(0))
+    theirs = convolutions.linen_network(config, 10)
+    if network == "resnet18":
+        parts = [part for block in ours.blocks for part in (block.inner, block.outer, block.skip) if part is not None]
+        layers = {
+            "Conv": [part.layer for part in (ours.stem, *parts)],
+            "BatchNorm": [part.norm for part in (ours.stem, *parts)],
+        }
+    else:
+        layers = {"Conv": [hidden.layer for hidden in ours.convs]}
+    layers["Dense"] = [*(hidden.layer for hidden in ours.hidden), ours.head]
+    shapes = jax.eval_shape(theirs.init, jax.random.key(2), x)
+    params = {
+        name: {part: getattr(layers[name.split("_")[0]][int(name.split("_")[1])], part) for part in parts}
+        for name, parts in shapes["params"].items()
+    }
+    stats = {"batch_stats": jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), shapes.get("batch_stats", {}))}
+    assert sum(map(len, layers.values())) == len(params)
+
+    @jax.jit
+    def both(x):
+        outputs, _ = theirs.apply({"params": params, **stats}, x, mutable=["batch_stats"])
+        return outputs, ours(x, ours.init_state(), train=True)[0]
+
+    # Float32 through up to 20 layers with a BatchNorm each.
+    np.testing.assert_allclose(*both(x), rtol=2e-3, atol=2e-4)
+
+
+def test_convolutional_networks_are_compared_with_flax(monkeypatch, capsys):
+    monkeypatch.setattr(convolutions, "find_spec", lambda name: None)  # PyTorch is not installed everywhere.
+    options = ("--networks", "convnet-laptop", "--steps", "1", "--rounds", "1")
+    text = bench(monkeypatch, capsys, "convolutions", *options)
+    (line,) = [line for line in text.splitlines() if line.startswith(convolutions.RUNNER)]
+    assert " 1.00 (1.00-1.00) " in line
+    assert convolutions.FLAX in text
+    assert convolutions.TORCH not in text
 
 
 COUNTS = """

@@ -1,3 +1,5 @@
+import re
+
 import equinox as eqx
 import flax.linen as nn
 import jax
@@ -18,11 +20,13 @@ CASES = [
     (2, 8, 8, 3, 5, 1, 2, 0),
     (1, 7, 7, 1, 2, 1, 2, 0),
     (1, 2, 3, 1, 1, 3, 1, 1),
+    (2, 5, 6, 3, 2, 3, 1, "SAME"),
+    (1, 4, 4, 2, 2, 3, 1, 3),
 ]
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_patches_equal_xla_in_value_and_gradient(case):
+def test_all_algorithms_equal_xla_in_value_and_gradient(case):
     batch, height, width, channels, out, size, stride, padding = case
     x = random_batch((batch, height, width, channels), 0)
     kernel = random_batch((size, size, channels, out), 1)
@@ -43,7 +47,7 @@ def test_patches_equal_xla_in_value_and_gradient(case):
 
     cotangent = random_batch(jax.eval_shape(reference, x, kernel).shape, 2)
     expected = with_gradients(reference)
-    for algorithm in ("patches", "xla"):
+    for algorithm in ("cpu", "patches", "xla"):
         ours = with_gradients(
             lambda x, kernel, a=algorithm: convolve(x, kernel, stride=stride, padding=padding, algorithm=a)
         )
@@ -51,17 +55,50 @@ def test_patches_equal_xla_in_value_and_gradient(case):
             np.testing.assert_allclose(array, wanted, rtol=1e-5, atol=1e-5)
 
 
-def test_patches_are_what_auto_takes_on_cpu_and_hold_no_convolution():
+@pytest.mark.parametrize(("stride", "size"), [(1, 3), (2, 3), (1, 1)])
+def test_higher_derivatives_and_vmap_of_the_form_for_cpu(stride, size):
+    """Forward over reverse, reverse over reverse, a tangent alone, and several kernels at once."""
+    x, kernel = random_batch((2, 5, 6, 3), 0), random_batch((size, size, 3, 4), 1)
+    tangents = random_batch(x.shape, 2), random_batch(kernel.shape, 3)
+
+    def derivatives(algorithm):
+        def value(x, kernel):
+            return jnp.sum(jnp.tanh(convolve(x, kernel, stride=stride, padding=size // 2, algorithm=algorithm)))
+
+        def along(x, kernel):
+            gradient = jax.grad(value, argnums=(0, 1))(x, kernel)
+            return sum(jnp.vdot(a, b) for a, b in zip(gradient, tangents, strict=True))
+
+        def all_of_them(x, kernel):
+            forward = jax.jvp(value, (x, kernel), tangents)
+            mixed = jax.jvp(jax.grad(value, argnums=(0, 1)), (x, kernel), tangents)
+            several = jax.vmap(jax.grad(value, argnums=(0, 1)), in_axes=(None, 0))(x, jnp.stack([kernel, 2 * kernel]))
+            images = jax.vmap(jax.grad(value, argnums=(0, 1)), in_axes=(0, None))(jnp.stack([x, 2 * x]), kernel)
+            return forward, mixed, jax.grad(along, argnums=(0, 1))(x, kernel), several, images
+
+        return quick_jit(all_of_them)(x, kernel)
+
+    expected = jax.tree.leaves(derivatives("xla"))
+    for ours, theirs in zip(jax.tree.leaves(derivatives("cpu")), expected, strict=True):
+        # Sums of up to 240 products, twice: some hundred roundings of the largest entry.
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=3e-5 * max(1.0, float(np.abs(theirs).max())))
+
+
+def test_gradients_for_cpu_hold_only_convolutions_that_xla_runs_fast_inside_loops():
     x, kernel = jnp.ones((1, 4, 4, 2)), jnp.ones((3, 3, 2, 2))
 
-    def primitives(algorithm):
-        jaxpr = jax.make_jaxpr(lambda x, k: convolve(x, k, algorithm=algorithm))(x, kernel)
-        return {equation.primitive.name for equation in jaxpr.eqns}
+    def layouts(algorithm):
+        def value(x, kernel):
+            return jnp.sum(jnp.square(convolve(x, kernel, algorithm=algorithm)))
+
+        text = jax.jit(jax.grad(value, argnums=(0, 1))).lower(x, kernel).as_text()
+        return re.findall(r"dim_numbers = ([^>]*)->(\[[^\]]*\])", text)
 
     assert jax.default_backend() == "cpu"
-    assert primitives("auto") == primitives("patches")
-    assert "conv_general_dilated" not in primitives("patches")
-    assert "conv_general_dilated" in primitives("xla")
+    assert layouts("auto") == layouts("cpu")
+    assert set(layouts("cpu")) == {("[b, 0, 1, f]x[0, 1, i, o]", "[b, 0, 1, f]")}
+    assert len(set(layouts("xla"))) > 1
+    assert layouts("patches") == []
 
 
 @pytest.mark.parametrize("shape", [(2, 4, 6, 3), (2, 5, 7, 3), (1, 2, 2, 1)])
@@ -87,7 +124,9 @@ def test_max_pool_keeps_nan(place):
 
 def test_convolution_keeps_half_precision():
     x, kernel = jnp.ones((1, 4, 4, 2), jnp.bfloat16), jnp.ones((3, 3, 2, 2), jnp.bfloat16)
-    for algorithm in ("patches", "xla"):
+    with pytest.raises(ValueError, match="for float32, got bfloat16"):
+        convolve(x, kernel, algorithm="cpu")
+    for algorithm in ("auto", "patches", "xla"):
         value = eqx.filter_jit(convolve)(x, kernel, algorithm=algorithm)
         assert value.dtype == jnp.bfloat16
         np.testing.assert_array_equal(value[0, 1, 1].astype(jnp.float32), [18.0, 18.0])

@@ -42,9 +42,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--chunk", type=int, default=100, help="0 for all samples at once")
     parser.add_argument(
         "--convolution",
-        choices=["xla", "patches"],
-        default="xla",
-        help="patches times a matrix are faster on CPU (where XLA is slow inside loops) but need more memory",
+        choices=["auto", "cpu", "patches", "xla"],
+        default="auto",
+        help="patches times a matrix need more memory; xla is slow inside loops on CPU",
     )
     parser.add_argument("--run", action="store_true", help="also run Lanczos of order 3 on 200 samples")
     options = parser.parse_args(arguments)

@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise SystemExit(f"plastax {name}: {error}") from error
 
 
-_EXTRAS = {"brax": "rl", "mujoco": "rl", "ray": "ray", "tensorflow_datasets": "tfds"} | dict.fromkeys(
+_EXTRAS = {"brax": "rl", "mujoco": "rl", "ray": "ray", "tensorflow_datasets": "tfds", "flax": "bench"} | dict.fromkeys(
     ("matplotlib", "mlxtend", "orbax", "rich", "tyro"), "benchmarks"
 )
 """The extras that install missing packages."""

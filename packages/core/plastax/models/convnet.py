@@ -72,7 +72,7 @@ class ConvNet(Model):
         - `activation`: as in [`plastax.models.MLP`][].
         - `layer_norm`: whether to put a LayerNorm before every activation: over channels at each position after a
             convolution, over units after a dense layer.
-        - `convolution`: `"patches"`, `"xla"`, or `"auto"`: patches times a matrix on CPU, XLA's convolution elsewhere.
+        - `convolution`: `"cpu"`, `"patches"`, `"xla"`, or `"auto"`: XLA's convolution, on CPU with faster gradients.
         - `key`: for the initial parameters.
         """
         out_size, in_shape = as_size("out_size", out_size), as_sizes("in_shape", in_shape)

@@ -7,14 +7,18 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from plastax_kernels._sharding import explicit_spec, varying_axes
+
+from .cpu_convolution import cpu_convolution
+from .patches import Pads, patches_of
+
 
 Padding = Literal["SAME", "VALID"] | int
 """As in `jax.lax`, or the number of zeros on each side."""
 
-Algorithm = Literal["auto", "patches", "xla"]
-"""`"patches"` (patches times a matrix), `"xla"` (`jax.lax.conv_general_dilated`), or the faster one of the backend."""
-
-_Pads = tuple[tuple[int, int], tuple[int, int]]
+Algorithm = Literal["auto", "cpu", "patches", "xla"]
+"""`"cpu"` (fast forms for CPU), `"patches"` (patches times a matrix), `"xla"` (`jax.lax.conv_general_dilated`), or
+`"auto"`, the fastest one of the backend."""
 
 
 def check_algorithm(algorithm: str) -> None:
@@ -33,8 +37,10 @@ def convolve(
 ) -> Float[Array, "batch new_height new_width out"]:
     """A convolution without bias.
 
-    On CPU, XLA's convolutions are many times slower inside `lax.scan` than outside of it: the backward ones keep bad
-    memory layouts there. Patches times a matrix do not have this problem, so `"auto"` uses them on CPU.
+    On CPU, the gradients of XLA's convolutions are many times slower inside `lax.scan` than outside of it. `"cpu"` is
+    XLA's convolution with gradients that are fast in both places; under `vmap` over kernels it is patches times a
+    matrix. `"auto"` uses it on CPU for float32, and patches for other dtypes and for arrays whose shardings are part of
+    their types.
 
     **Arguments:**
 
@@ -42,44 +48,48 @@ def convolve(
     - `kernel`: the kernel, HWIO.
     - `stride`: the step along height and width.
     - `padding`: `"SAME"`, `"VALID"` or the number of zeros on each side.
-    - `algorithm`: `"patches"`, `"xla"` or `"auto"`, which depends on the default backend when the call is traced.
+    - `algorithm`: `"cpu"` (float32 only), `"patches"`, `"xla"` or `"auto"`, which depends on the default backend when
+        the call is traced.
 
     **Returns:**
 
     The images after the convolution, in the dtype of the arguments.
     """
     if algorithm == "auto":
-        algorithm = "patches" if jax.default_backend() == "cpu" else "xla"
+        algorithm = _fastest(x, kernel)
+    if algorithm == "cpu" and not x.dtype == kernel.dtype == jnp.float32:
+        raise ValueError(f"`algorithm='cpu'` is for float32, got {x.dtype} and {kernel.dtype}: use 'auto'")
     return _ALGORITHMS[algorithm](x, kernel, stride, _pads(x.shape, kernel.shape, stride, padding))
 
 
-def _pads(images: tuple[int, ...], kernel: tuple[int, ...], stride: int, padding: Padding) -> _Pads:
+def _fastest(x: Array, kernel: Array) -> Algorithm:
+    if jax.default_backend() != "cpu":
+        return "xla"
+    typed = varying_axes((x, kernel)) or explicit_spec(x) is not None or explicit_spec(kernel) is not None
+    return "patches" if typed or not x.dtype == kernel.dtype == jnp.float32 else "cpu"
+
+
+def _pads(images: tuple[int, ...], kernel: tuple[int, ...], stride: int, padding: Padding) -> Pads:
     if isinstance(padding, int):
         return (padding, padding), (padding, padding)
     height, width = jax.lax.padtype_to_pads(images[1:3], kernel[:2], (stride, stride), padding)
     return height, width
 
 
-def _patches(x: Array, kernel: Array, stride: int, pads: _Pads) -> Array:
-    kernel_height, kernel_width, channels_in, channels_out = kernel.shape
-    x = jnp.pad(x, ((0, 0), *pads, (0, 0)))
-    height = (x.shape[1] - kernel_height) // stride + 1
-    width = (x.shape[2] - kernel_width) // stride + 1
-    # Static slices: their gradients are pads, where a gather's would be a scatter.
-    shifted = [
-        x[:, top : top + stride * (height - 1) + 1 : stride, left : left + stride * (width - 1) + 1 : stride]
-        for top in range(kernel_height)
-        for left in range(kernel_width)
-    ]
-    patches = shifted[0] if len(shifted) == 1 else jnp.concatenate(shifted, axis=-1)
-    return patches @ kernel.reshape(kernel_height * kernel_width * channels_in, channels_out)
+def _patches(x: Array, kernel: Array, stride: int, pads: Pads) -> Array:
+    height, width, _, channels_out = kernel.shape
+    return patches_of(x, (height, width), stride, pads) @ kernel.reshape(-1, channels_out)
 
 
-def _xla(x: Array, kernel: Array, stride: int, pads: _Pads) -> Array:
+def _xla(x: Array, kernel: Array, stride: int, pads: Pads) -> Array:
     return jax.lax.conv_general_dilated(x, kernel, (stride, stride), pads, dimension_numbers=("NHWC", "HWIO", "NHWC"))
 
 
-_ALGORITHMS: dict[str, Callable[[Array, Array, int, _Pads], Array]] = {"patches": _patches, "xla": _xla}
+_ALGORITHMS: dict[str, Callable[[Array, Array, int, Pads], Array]] = {
+    "cpu": cpu_convolution,
+    "patches": _patches,
+    "xla": _xla,
+}
 
 
 def max_pool(x: Float[Array, "batch height width channels"]) -> Float[Array, "batch half_height half_width channels"]:

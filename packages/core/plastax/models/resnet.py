@@ -151,7 +151,7 @@ class ResNet18(Model):
         - `width`: the number of channels of the stem and of the first stage.
         - `dense`: the widths of the two hidden dense layers.
         - `layer_norm`: whether to put a LayerNorm before the activations of the two dense layers.
-        - `convolution`: `"patches"`, `"xla"`, or `"auto"`: patches times a matrix on CPU, XLA's convolution elsewhere.
+        - `convolution`: `"cpu"`, `"patches"`, `"xla"`, or `"auto"`: XLA's convolution, on CPU with faster gradients.
         - `key`: for the initial parameters.
         """
         num_classes, in_channels = as_size("num_classes", num_classes), as_size("in_channels", in_channels)
