@@ -46,13 +46,15 @@ def row(text, name):
 
 
 def test_methods_are_compared_with_plain_scans(monkeypatch, capsys):
-    sizes = ("--methods", "bp", "er", "--width", "10", "--steps", "100", "--rounds", "1")
-    text = bench(monkeypatch, capsys, "methods", *sizes)
-    assert row(text, methods.PLAIN)[1] == 1.0
-    steps_per_second, of_plain = row(text, "bp")
-    assert of_plain == pytest.approx(steps_per_second / row(text, methods.PLAIN)[0], rel=0.02, abs=0.006)
-    assert len(row(text, "er")) == 3  # Beside the effective rank by SVD, too.
-    assert "finite" not in text
+    sizes = ("--methods", "er", "cbp", "--width", "10", "--steps", "100", "--rounds", "1", "--exact", "--json")
+    rows = {each["program"]: each for each in json.loads(bench(monkeypatch, capsys, "methods", *sizes))["rows"]}
+    assert list(rows)[2:] == ["bp", "er", "cbp, replacement_interval=100", "cbp, exact"]
+    for each in rows.values():
+        assert each["speedup of plain"]["median"] == pytest.approx(each["steps/s"] / rows[methods.PLAIN]["steps/s"])
+        assert each["x bp's time"]["median"] == pytest.approx(rows["bp"]["steps/s"] / each["steps/s"])
+        assert not each["finite"] or each["program"] == methods.PLAIN_ER  # Autodiff through an SVD can give NaN.
+    of_svd = rows["er"]["of plain with svd"]["median"]
+    assert of_svd == pytest.approx(rows["er"]["steps/s"] / rows[methods.PLAIN_ER]["steps/s"])
 
 
 def test_a_benchmark_shows_life(monkeypatch, capsys):
