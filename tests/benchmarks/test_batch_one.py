@@ -66,6 +66,15 @@ def test_steps_are_those_of_plain_sgd(depth, steps, decay):
     assert float(found.correct) == correct
 
 
+def test_blocks_have_all_steps_and_are_not_short():
+    for steps in range(1, 300):
+        sizes = [size for blocks, size in batch_one.steps.block_sizes(steps) for _ in range(blocks)]
+        assert sum(sizes) == steps
+        assert min(sizes) >= 1
+        assert max(sizes) <= batch_one.steps.LONGEST
+        assert len(sizes) <= 2 * steps / batch_one.steps.LONGEST + 1
+
+
 def test_a_small_decay_is_not_lost_in_rounding():
     """What remains after one step is 1 - 1e-6 in float32 only to 6 %."""
     params = eqx.filter(plastax.models.MLP(4, 2, 5, 2, key=jax.random.key(0)), eqx.is_inexact_array)

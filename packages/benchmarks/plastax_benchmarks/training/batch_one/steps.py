@@ -134,8 +134,6 @@ def take_steps(
     - `rate`: the learning rate.
     - `rule`: what the method makes of the steps.
     """
-    count = inputs.shape[0]
-    size = max(each for each in range(1, LONGEST + 1) if count % each == 0)
     anchor = None if rule.anchor is None else rule.anchor(opt_state)
     rights = () if rule.spectral is None else find_state(opt_state, plastax.SpectralPenaltyState).vectors
 
@@ -146,13 +144,34 @@ def take_steps(
         )
         return (params, rights, loss + more_loss, correct + more_correct), features
 
-    split = jax.tree.map(lambda leaf: leaf.reshape(count // size, size, *leaf.shape[1:]), (inputs, targets))
-    zero = jnp.zeros((), inputs.dtype)
-    (params, rights, loss, correct), features = jax.lax.scan(block, (params, rights, zero, zero), split)
+    carry, parts = (params, rights, jnp.zeros((), inputs.dtype), jnp.zeros((), inputs.dtype)), []
+    start = 0
+    for blocks, size in block_sizes(inputs.shape[0]):
+        stop = start + blocks * size
+        split = jax.tree.map(
+            lambda leaf: leaf[start:stop].reshape(blocks, size, *leaf.shape[1:]),  # noqa: B023
+            (inputs, targets),
+        )
+        carry, features = jax.lax.scan(block, carry, split)
+        parts.append(tuple(each.reshape(blocks * size, -1) for each in features))
+        start = stop
+    params, rights, loss, correct = carry
     if rule.spectral is not None:
         opt_state = replace_state(opt_state, plastax.SpectralPenaltyState, lambda state: state._replace(vectors=rights))
-    features = tuple(each.reshape(count, -1) for each in features)
-    return Taken(params, opt_state, loss, correct, features)
+    return Taken(params, opt_state, loss, correct, tuple(map(jnp.concatenate, zip(*parts, strict=True))))
+
+
+def block_sizes(steps: int) -> list[tuple[int, int]]:
+    """How steps are divided: pairs of a number of blocks and their size.
+
+    Blocks of one size if that is possible with at least `LONGEST / 2` steps each, otherwise a shorter one at the end.
+    """
+    equal = max(size for size in range(1, LONGEST + 1) if steps % size == 0)
+    if steps <= LONGEST or 2 * equal >= LONGEST:
+        return [(steps // equal, equal)]
+    blocks = -(-steps // LONGEST)
+    size = steps // blocks
+    return [(blocks, size), (1, steps - blocks * size)]
 
 
 def _block(params, rights, inputs, targets, of_outputs, rate, rule, anchor):
