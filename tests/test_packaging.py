@@ -25,8 +25,8 @@ LARGE = {"tfds": {"tensorflow-cpu", "tensorflow"}, "bench": {"torch"}}
 """Distributions of hundreds of MB, by extra."""
 
 
-PYTORCH = {"torch", "curvlinops", "pyhessian"}
-"""What the extra `bench` brings, for comparisons alone."""
+COMPARED = {"curvlinops": "curvlinops-for-pytorch", "pyhessian": "pyhessian", "torch": "torch"}
+"""Modules that the extra `bench` brings, for comparisons alone. The tests do not install them."""
 
 
 @pytest.mark.parametrize("extra", MODULES, ids=lambda extra: extra or "core")
@@ -58,25 +58,22 @@ def test_every_extra_for_users_is_tried():
         ("plastax_kernels", "", {"jax_triton", "triton"}),
         ("plastax", "", set()),
         ("plastax_diagnostics", "", {"matplotlib"}),
-        ("plastax_benchmarks", "benchmarks", {"brax", "flax", "ray", *PYTORCH}),
-        ("plastax_benchmarks", "rl", {"ray", *PYTORCH}),
+        ("plastax_benchmarks", "benchmarks", {"brax", "flax", "ray", *COMPARED}),
+        ("plastax_benchmarks", "rl", {"ray", *COMPARED}),
         ("plastax_benchmarks", "bench", {"brax", "ray"}),
-        ("plastax_benchmarks", "all", PYTORCH),
+        ("plastax_benchmarks", "all", set(COMPARED)),
     ],
 )
 def test_every_import_is_installed(package, extra, elsewhere):
     """Imports inside functions count too, which `--help` does not reach."""
     owners = {module: {canonicalize_name(name) for name in names} for module, names in packages_distributions().items()}
-    owners.pop("torch", None)  # Not installed everywhere. It has its own name in the requirements of `bench`.
+    owners |= {module: {name} for module, name in COMPARED.items()}
     brought = installed_with(extra)
     missing = {
         module
         for module in imported_modules(PACKAGES[package]) - sys.stdlib_module_names - set(PACKAGES)
         if not owners.get(module, set()) & brought
     }
-    if package == "plastax_benchmarks":
-        assert ("torch" in brought) == (extra == "bench")
-        missing.remove("torch")
     assert missing == elsewhere
 
 

@@ -30,6 +30,8 @@ from plastax_benchmarks.bench import (
     startup,
     timing,
 )
+from plastax_benchmarks.bench._ppo_parts import MEASUREMENTS, parts_of
+from plastax_benchmarks.rl.agent import AntSetup, init_agent
 
 
 def bench(monkeypatch, capsys, *arguments):

@@ -133,7 +133,7 @@ def test_methods_are_values():
     first, second = METHODS["cbp"](), METHODS["cbp"](replacement_rate=1e-3)
     assert dataclasses.replace(first, replacement_rate=1e-3) == second
     assert issubclass(METHODS["cbp"], Method)
-    assert list(fields_of(first)) == ["replacement_rate", "decay_rate", "maturity_threshold"]
+    assert list(fields_of(first)) == ["replacement_rate", "decay_rate", "maturity_threshold", "replacement_interval"]
     with pytest.raises(ValueError, match="--decay-rate must be at least 0 and at most 1, got 2"):
         METHODS["cbp"](decay_rate=2.0)
 

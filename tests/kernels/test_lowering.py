@@ -87,7 +87,7 @@ def spectrum_program(kind, activation=jax.nn.relu):
             )
         else:
             operator = diagnostics.ggn(model, "squared_error", params, diagnostics.Samples(data, chunk=4))
-        probes = [lanczos._begin(vector, 3) for vector in vectors]
+        probes = [lanczos._begin(vector, 3)[0] for vector in vectors]
         return [probe.diagonal for probe in lanczos._advance((operator, jnp.asarray(3)), probes)]
 
     return advance

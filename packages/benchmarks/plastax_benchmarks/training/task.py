@@ -252,16 +252,18 @@ class Trainer:
             return losses(self.problem, outputs, target)[0], hits(self.problem, outputs, target)[0]
 
         fast = numbers.size if rule.interval is None else numbers.size - 1
+        inputs, targets = jax.tree.map(lambda leaf: leaf[:fast], examples)
         taken = batch_one.take_steps(
             learner.params,
             learner.opt_state,
-            *jax.tree.map(lambda leaf: leaf[:fast], examples),
+            inputs,
+            targets,
             of_outputs,
             config.optimizer.learning_rate,
             rule,
         )
         features = dict(zip(self.network.rank_layers, taken.features, strict=False))
-        opt_state = rule.advance(taken.opt_state, examples.inputs[:fast, None], features)
+        opt_state = rule.advance(taken.opt_state, inputs[:, None], features)
         learner = Learner(taken.params, learner.model_state, opt_state)
         totals = Totals(totals.loss + taken.loss, totals.correct + taken.correct)
         if rule.interval is None:

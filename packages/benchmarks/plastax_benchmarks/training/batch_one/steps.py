@@ -101,16 +101,16 @@ class _Given(NamedTuple):
 def applies(config: RunConfig) -> bool:
     """Whether a run can use these steps: SGD with batch size 1, changed by a method in a way that has this form."""
     optimizer, rule = config.optimizer, config.method.sgd_rule
+    if rule is None or not isinstance(config.network, networks.MLP) or not isinstance(optimizer, SGD):
+        return False
+    remains = rule.keep * (1 - optimizer.learning_rate * rule.decay)
     return (
-        rule is not None
-        and isinstance(config.network, networks.MLP)
-        and config.settings["batch_size"] == 1
-        and isinstance(optimizer, SGD)
+        config.settings["batch_size"] == 1
         and optimizer.momentum == 0
         and not optimizer.anneal
         and optimizer.max_grad_norm is None
         # Factors are divided by powers of what remains of a kernel after a step.
-        and rule.keep * (1 - optimizer.learning_rate * rule.decay) > 0.9
+        and bool(remains > 0.9)
     )
 
 
@@ -139,8 +139,9 @@ def take_steps(
 
     def block(carry, examples):
         params, rights, loss, correct = carry
+        inputs, targets = examples
         params, rights, more_loss, more_correct, features = _block(
-            params, rights, *examples, of_outputs, rate, rule, anchor
+            params, rights, inputs, targets, of_outputs, rate, rule, anchor
         )
         return (params, rights, loss + more_loss, correct + more_correct), features
 
@@ -240,6 +241,7 @@ def _step(block: _Block, carry: _Carry, given: _Given) -> tuple[_Carry, tuple[Ar
         product = given.remains * product
         if block.anchors is not None:
             of_anchor = given.of_anchor if layer == 0 else features[-1] @ block.anchors[layer]
+            assert of_anchor is not None
             product = product + anchored * of_anchor
         active, pull = jax.vjp(_activate, hidden, product)
         features.append(active)
