@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 
 from plastax_benchmarks.cli import demo
+from plastax_benchmarks.cli._processes import run_in_processes
 from plastax_benchmarks.config import configure
 
 
@@ -84,6 +85,20 @@ def test_the_whole_demo_at_a_small_scale(tmp_path, monkeypatch):
     # Everything is there: the second time only reads.
     again = demo.run_demo(tmp_path, tasks=10, seeds=1)
     assert again["methods"] == summary["methods"]
+
+
+def test_a_run_that_fails_stops_the_others_and_is_named(tmp_path):
+    small = {"width": 12, "train_size": 300, "test_size": 60}
+    configs = [
+        configure("permuted-mnist", "laptop", method, num_tasks=tasks, out=tmp_path / method, **small)
+        for method, tasks in (("bp", 100_000), ("l2", 10))
+    ]
+    # Something else is in the place of the second run.
+    configs[1].out.write_text("not a folder")
+    shown = Console(file=io.StringIO(), width=200)
+    with pytest.raises(ValueError, match=r"the run of l2 failed:\n(.*\n)*.*l2"):
+        run_in_processes(configs, shown, at_once=2, cores=2)
+    assert "the run of bp" not in shown.file.getvalue()
 
 
 def test_mistakes_get_a_word(tmp_path):

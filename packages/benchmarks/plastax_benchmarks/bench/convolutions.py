@@ -11,7 +11,6 @@ operations of the forward pass. `--memory` also runs each program in a process o
 
 import multiprocessing
 import os
-import resource
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from typing import Any
@@ -28,7 +27,7 @@ from ..problems.load import make_problem
 from ..training.members import Member
 from ..training.replicas import Replicas
 from ..training.task import Trainer
-from .output import Conditions, show
+from .output import Conditions, peak_gib, show
 from .paper_scale import noise
 from .parser import bench_parser
 from .timing import interleaved, medians, ratio
@@ -206,7 +205,7 @@ def peak_memory(name: str, steps: int, program: str) -> float:
         train = (Flax if program == FLAX else Torch)(config, steps, outputs)
     for _ in range(2):
         jax.block_until_ready(train())
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    return peak_gib()
 
 
 def measure(name: str, steps: int, rounds: int, *, memory: bool) -> list[dict[str, Any]]:

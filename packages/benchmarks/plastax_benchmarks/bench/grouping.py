@@ -70,10 +70,10 @@ def workloads() -> Iterator[tuple[str, Make]]:
     yield "MLP, 100 units, batch 1", supervised(configure("permuted-mnist", "laptop", "l2"))
     yield "MLP, 1000 units, batch 1 (paper)", supervised(configure("permuted-mnist", "paper", "l2"))
     images = configure("continual-imagenet", "laptop", "l2")
-    yield "ConvNet, batch 10, one by one", supervised(images)
+    yield "ConvNet, batch 10, one by one", supervised(images, side_by_side=False)
     yield "ConvNet, batch 10, side by side", supervised(images, side_by_side=True)
     images = configure("continual-imagenet", "paper", "l2")
-    yield "ConvNet, batch 100 (paper), one by one", supervised(images)
+    yield "ConvNet, batch 100 (paper), one by one", supervised(images, side_by_side=False)
     yield "ConvNet, batch 100 (paper), side by side", supervised(images, side_by_side=True)
     yield "ant, 64 environments", ant(configure("slippery-ant", "laptop", "l2", log_every=1))
 

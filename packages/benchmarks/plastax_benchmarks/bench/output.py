@@ -4,7 +4,9 @@ import json
 import math
 import os
 import platform
+import resource
 import sys
+import time
 from collections.abc import Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -13,30 +15,58 @@ from typing import Any
 from .timing import Ratio
 
 
-BUSY = 0.5
-"""The number of running processes, as an average over a minute, from which on other work disturbs a measurement."""
+BUSY = 0.3
+"""The number of busy cores from which on other work disturbs a measurement."""
 
 
 class Conditions:
     """What a measurement depends on besides the program. Create it before the measurement."""
 
     def __init__(self):
-        self.load_before = os.getloadavg()[0]
+        self.busy_before = busy_cores()
 
     def record(self, packages: Iterable[str] = ("jax", "jaxlib")) -> dict[str, Any]:
         """The conditions, with the versions of some packages."""
         return {
             "processor": processor(),
             "cores": os.cpu_count(),
-            "load_before": round(self.load_before, 2),
+            "busy_cores_before": round(self.busy_before, 2),
             "python": platform.python_version(),
             **{name: _version(name) for name in packages},
         }
 
     def words(self) -> str:
         """The conditions in one line."""
-        quiet = "" if self.load_before < BUSY else ". The machine was busy: repeat this on idle cores"
-        return f"{processor()}, {os.cpu_count()} cores, load {self.load_before:.1f} before the first round{quiet}"
+        quiet = "" if self.busy_before < BUSY else ": repeat this on idle cores"
+        return f"{processor()}, {os.cpu_count()} cores, {self.busy_before:.1f} busy before the first round{quiet}"
+
+
+def busy_cores(seconds: float = 0.3) -> float:
+    """The number of cores that are busy now; where that is not known, the load average of the last minute."""
+    try:
+        before = _core_times()
+        time.sleep(seconds)
+        after = _core_times()
+    except (OSError, ValueError):  # Not Linux.
+        return os.getloadavg()[0]
+    idle, total = after[0] - before[0], after[1] - before[1]
+    return (os.cpu_count() or 1) * (1 - idle / total) if total else 0.0
+
+
+def _core_times() -> tuple[int, int]:
+    """Time that all cores have been idle, and in total."""
+    times = list(map(int, Path("/proc/stat").read_text().splitlines()[0].split()[1:9]))
+    return times[3] + times[4], sum(times)
+
+
+def peak_gib() -> float:
+    """The peak memory of this process in GiB. On Linux, that of `getrusage` includes the parent's at its start."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 2**20
+    except (OSError, StopIteration):
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak / (2**30 if sys.platform == "darwin" else 2**20)
 
 
 def show(

@@ -5,13 +5,13 @@ trained for two blocks of steps, each with its effective-rank step, in its own p
 """
 
 import multiprocessing
-import resource
 import time
 
 import numpy as np
 
 from ..config import configure
 from ..problems.catalog import ImageSettings
+from .output import peak_gib
 from .parser import bench_parser
 
 
@@ -60,7 +60,7 @@ def try_problem(problem: str, method: str) -> str:
     found = jax.tree.map(lambda leaf: float(leaf[0]), (totals, programs.evaluate(learner, 0)))
     if not np.isfinite(jax.tree.leaves(found)).all():
         raise FloatingPointError(f"{problem} with {method}: {found}")
-    steps, peak = programs.trainer.block, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    steps, peak = programs.trainer.block, peak_gib()
     return (
         f"{problem:20} {method:8} {parameters:>11,} {steps:>6} {1e3 * (second - first) / steps:>9.1f} ms "
         f"{first - begin:>7.1f} s {peak:>7.2f} GiB {found[0].loss / (2 * steps):>7.3f}"

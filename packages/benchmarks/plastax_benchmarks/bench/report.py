@@ -7,13 +7,12 @@ compilation, later calls with other parameters and data of equal shapes, the sum
 
 import dataclasses
 import multiprocessing
-import resource
 import time
 from typing import Any
 
 from .._errors import UsageError
 from ..config import configure
-from .output import Conditions, show
+from .output import Conditions, peak_gib, show
 from .parser import bench_parser
 from .timing import Tell, interleaved, medians, ratio
 
@@ -94,7 +93,7 @@ def measure(name: str, effort_name: str, samples: int | None, width: int | None,
         return jax.lax.scan(step, params, batches)[0]
 
     first_report, first = report(count)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    peak = peak_gib()
     batch = config.settings["batch_size"]
     batches = jax.tree.map(lambda leaf: leaf.reshape(STEPS, batch, *leaf.shape[1:]), data(1, STEPS * batch))
     drawn = data(2, effort.samples)

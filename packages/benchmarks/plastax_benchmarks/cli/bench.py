@@ -20,7 +20,6 @@ BENCHES = {
     "resnet-hvp": "memory of Hessian-vector products of a ResNet-18",
     "methods": "training steps per second of every method on the paper's network, against plain scans",
     "convolutions": "a training step of the convolutional networks against Flax and PyTorch: time and memory",
-    "scan": "a convolutional training step inside a scan and outside one",
     "paper-scale": "a few steps of each problem at the paper's scale: time and memory",
     "growth": "slopes of time and memory against width, depth, samples, order, probes, seeds and tasks",
     "resume": "kill a run at random moments, resume it, and compare its metrics with an undisturbed run",

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,12 +13,13 @@ from rich.console import Console
 from rich.table import Table
 
 from .._errors import UsageError
-from ..config import configure
+from ..config import RunConfig, configure
 from ..methods import METHODS
 from ..report.numbers import interval_half_width
 from ..runs import read_stream, write_atomic
 from ..training.loop import run
 from ._call import call
+from ._processes import run_in_processes
 
 
 SHOWN = ("bp", "l2", "er", "l2_er", "l2_er_gradient")
@@ -42,7 +44,7 @@ def demo(out: Path = Path("runs/demo"), tasks: int = 40, seeds: int = 3) -> None
     Args:
         out: folder for `demo.png`, `summary.json` and the runs. Repeat the command to resume them.
         tasks: number of tasks, at least 10.
-        seeds: number of seeds, trained in parallel.
+        seeds: number of seeds of each method.
 
     """
     run_demo(out, tasks, seeds)
@@ -52,9 +54,9 @@ def run_demo(out: Path, tasks: int = 40, seeds: int = 3) -> dict[str, Any]:
     """Trains every method, writes `summary.json` and `demo.png` into `out`, prints a table, returns the summary."""
     if tasks < 2 * EDGE:
         raise UsageError(f"--tasks must be at least {2 * EDGE}, so that first and last tasks differ, got {tasks}")
-    console, begin, results = Console(), time.perf_counter(), {}
-    for method in SHOWN:
-        config = configure(
+    console, begin = Console(), time.perf_counter()
+    configs = {
+        method: configure(
             "permuted-mnist",
             "laptop",
             method,
@@ -65,7 +67,10 @@ def run_demo(out: Path, tasks: int = 40, seeds: int = 3) -> dict[str, Any]:
             epsilon_rank_every=tasks - 2,
             checkpoint_every=5,
         )
-        results[method] = read_curves(run(config, console=console))
+        for method in SHOWN
+    }
+    train(list(configs.values()), console)
+    results = {method: read_curves(out / method) for method in SHOWN}
     summary = summarize(results, seconds=time.perf_counter() - begin)
     write_atomic(out / "summary.json", (json.dumps(summary, indent=2) + "\n").encode())
     console.print(table(summary))
@@ -73,6 +78,21 @@ def run_demo(out: Path, tasks: int = 40, seeds: int = 3) -> dict[str, Any]:
     plot(results, out / "demo.png")
     console.print(f"Figure: {out / 'demo.png'}   Numbers: {out / 'summary.json'}", highlight=False, soft_wrap=True)
     return summary
+
+
+def train(configs: list[RunConfig], console: Console) -> None:
+    """Trains all methods: several at a time on CPUs, one after the other on a GPU, whose memory one process takes."""
+    import jax
+
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    at_once = min(cores, len(configs)) if jax.default_backend() == "cpu" else 1
+    if at_once == 1:
+        for config in configs:
+            run(config, console=console)
+        return
+    # Those with effective-rank steps take longest. They start first.
+    slowest_first = sorted(configs, key=lambda config: "er_interval" not in config.settings)
+    run_in_processes(slowest_first, console, at_once=at_once, cores=cores)
 
 
 def read_curves(folder: Path) -> Curves:

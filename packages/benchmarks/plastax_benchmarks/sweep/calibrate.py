@@ -68,7 +68,9 @@ def _expected(measured: Sequence[Measured], before: float, size: int) -> float:
 
 def _sizes(config: RunConfig, most: int, devices: int) -> list[int]:
     """Numbers of members to measure. On several devices, up to their number takes as long as one."""
-    if config.network.takes_images and devices == 1:
+    from ..training.replicas import faster_side_by_side
+
+    if not faster_side_by_side(config) and devices == 1:
         return [1]  # Members are trained one after the other.
     between = [devices] if devices > 1 else [round(math.sqrt(most))] if most >= 8 else []
     return sorted({1, *(size for size in between if size < most), most})
