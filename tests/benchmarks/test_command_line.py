@@ -176,7 +176,7 @@ def test_help_shows_all_flags(problem, words, monkeypatch, capsys):
     assert [word for word in words if word not in text] == []
 
 
-@pytest.mark.parametrize("name", ["rl", "scan"])
+@pytest.mark.parametrize("name", ["rl", "methods"])
 def test_benchmarks_know_their_names(name, monkeypatch, capsys):
     with pytest.raises(SystemExit):
         plastax("bench", name, "--help", monkeypatch=monkeypatch)
