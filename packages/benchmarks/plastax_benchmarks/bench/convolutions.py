@@ -21,13 +21,14 @@ import numpy as np
 import optax
 
 from .._errors import UsageError
+from .._memory import peak_bytes
 from ..config import RunConfig, configure
 from ..problems.catalog import ImageSettings
 from ..problems.load import make_problem
 from ..training.members import Member
 from ..training.replicas import Replicas
 from ..training.task import Trainer
-from .output import Conditions, peak_gib, show
+from .output import Conditions, show
 from .paper_scale import noise
 from .parser import bench_parser
 from .timing import interleaved, medians, ratio
@@ -205,7 +206,7 @@ def peak_memory(name: str, steps: int, program: str) -> float:
         train = (Flax if program == FLAX else Torch)(config, steps, outputs)
     for _ in range(2):
         jax.block_until_ready(train())
-    return peak_gib()
+    return peak_bytes() / 2**30
 
 
 def measure(name: str, steps: int, rounds: int, *, memory: bool) -> list[dict[str, Any]]:

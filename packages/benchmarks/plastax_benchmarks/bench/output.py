@@ -4,7 +4,6 @@ import json
 import math
 import os
 import platform
-import resource
 import sys
 import time
 from collections.abc import Iterable, Mapping
@@ -57,16 +56,6 @@ def _core_times() -> tuple[int, int]:
     """Time that all cores have been idle, and in total."""
     times = list(map(int, Path("/proc/stat").read_text().splitlines()[0].split()[1:9]))
     return times[3] + times[4], sum(times)
-
-
-def peak_gib() -> float:
-    """The peak memory of this process in GiB. On Linux, that of `getrusage` includes the parent's at its start."""
-    try:
-        lines = Path("/proc/self/status").read_text().splitlines()
-        return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 2**20
-    except (OSError, StopIteration):
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return peak / (2**30 if sys.platform == "darwin" else 2**20)
 
 
 def show(

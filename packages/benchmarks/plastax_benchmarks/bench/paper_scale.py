@@ -9,9 +9,9 @@ import time
 
 import numpy as np
 
+from .._memory import peak_bytes
 from ..config import configure
 from ..problems.catalog import ImageSettings
-from .output import peak_gib
 from .parser import bench_parser
 
 
@@ -60,7 +60,7 @@ def try_problem(problem: str, method: str) -> str:
     found = jax.tree.map(lambda leaf: float(leaf[0]), (totals, programs.evaluate(learner, 0)))
     if not np.isfinite(jax.tree.leaves(found)).all():
         raise FloatingPointError(f"{problem} with {method}: {found}")
-    steps, peak = programs.trainer.block, peak_gib()
+    steps, peak = programs.trainer.block, peak_bytes() / 2**30
     return (
         f"{problem:20} {method:8} {parameters:>11,} {steps:>6} {1e3 * (second - first) / steps:>9.1f} ms "
         f"{first - begin:>7.1f} s {peak:>7.2f} GiB {found[0].loss / (2 * steps):>7.3f}"

@@ -11,8 +11,9 @@ import time
 from typing import Any
 
 from .._errors import UsageError
+from .._memory import peak_bytes
 from ..config import configure
-from .output import Conditions, peak_gib, show
+from .output import Conditions, show
 from .parser import bench_parser
 from .timing import Tell, interleaved, medians, ratio
 
@@ -93,7 +94,7 @@ def measure(name: str, effort_name: str, samples: int | None, width: int | None,
         return jax.lax.scan(step, params, batches)[0]
 
     first_report, first = report(count)
-    peak = peak_gib()
+    peak = peak_bytes() / 2**30
     batch = config.settings["batch_size"]
     batches = jax.tree.map(lambda leaf: leaf.reshape(STEPS, batch, *leaf.shape[1:]), data(1, STEPS * batch))
     drawn = data(2, effort.samples)

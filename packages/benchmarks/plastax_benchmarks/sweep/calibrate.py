@@ -4,12 +4,11 @@ It runs in a process of its own, which ends with it, so that its memory is free 
 """
 
 import math
-import resource
-import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from .._memory import peak_bytes
 from ..config import RunConfig
 from ..problems.catalog import SlipperyAntSettings
 from ..training.members import Combination, members_of
@@ -165,4 +164,4 @@ def _peak(jax: Any) -> float:
     if jax.default_backend() != "cpu":
         stats = jax.local_devices()[0].memory_stats() or {}
         return float(stats.get("peak_bytes_in_use", 0))
-    return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024))
+    return peak_bytes()
