@@ -64,7 +64,7 @@ class SGDRule(NamedTuple):
     - `anchor`: a function from the optimizer's state to parameters that others decay towards; zero by default.
     - `keep`: the fraction of a parameter that remains after a step.
     - `spectral`: the spectral penalty, if the method has one.
-    - `interval`: the optimizer itself takes every `interval`-th step; no step by default.
+    - `interval`: the optimizer itself takes every `interval`-th step; no step by default, all steps if it is 1.
     - `advance`: a function of the optimizer's state, the inputs [steps, 1, ...] and the features [steps, width] by name
         of steps that were taken without it. Returns the state after them.
     - `restarts`: whether the interval starts again with each task.
@@ -149,7 +149,7 @@ def find_state(opt_state: Any, kind: type) -> Any:
     return found
 
 
-def replace_state(opt_state: Any, kind: type, change: Callable[[Any], Any]) -> Any:
+def replace_state(opt_state: Any, kind: type | tuple[type, ...], change: Callable[[Any], Any]) -> Any:
     """The state of a composed optimizer, with the state of that type changed."""
     import jax
 
@@ -159,7 +159,7 @@ def replace_state(opt_state: Any, kind: type, change: Callable[[Any], Any]) -> A
     return jax.tree.map(lambda node: change(node) if is_leaf(node) else node, opt_state, is_leaf=is_leaf)
 
 
-def count_steps(kind: type) -> Callable[[Any, "jax.Array", "dict[str, jax.Array]"], Any]:
+def count_steps(kind: type | tuple[type, ...]) -> Callable[[Any, "jax.Array", "dict[str, jax.Array]"], Any]:
     """An `advance` that only counts the steps, in the state of that type."""
 
     def advance(opt_state, inputs, features):

@@ -107,8 +107,6 @@ class L2ERGradient(_Windowed):
     @property
     def sgd_rule(self):
         """Steps with decay. The optimizer takes those with an effective-rank gradient."""
-        if self.er_interval == 1:
-            return None
         import plastax
         from plastax._transforms.minibatch_window import push_several
 

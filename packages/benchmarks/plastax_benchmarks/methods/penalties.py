@@ -1,9 +1,13 @@
 """Penalties on the parameters: each is added to the gradient."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from .base import Method, SGDRule, SpectralTerm, count_steps, find_state
+
+
+if TYPE_CHECKING:
+    import optax
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,33 @@ class L2Init(Method):
 
 
 @dataclass(frozen=True)
-class Wasserstein(Method):
+class _AtIntervals(Method):
+    """A penalty that needs all weights at once, and may act at intervals."""
+
+    penalty_interval: int = 1
+    """Number of steps from one addition of the penalty's gradient to the next. It is multiplied by this number."""
+
+    def penalty(self) -> "optax.GradientTransformationExtraArgs":
+        """The transformation that adds the penalty's gradient."""
+        raise NotImplementedError
+
+    def optimizer(self, base, network, key):
+        """Adds the penalty's gradient."""
+        import optax
+
+        return optax.chain(self.penalty(), base)
+
+    @property
+    def sgd_rule(self):
+        """Plain steps between those with a penalty."""
+        import plastax
+
+        states = (plastax.ParsevalState, plastax.WassersteinState)
+        return SGDRule(interval=self.penalty_interval, advance=count_steps(states))
+
+
+@dataclass(frozen=True)
+class Wasserstein(_AtIntervals):
     """The Wasserstein penalty."""
 
     name: ClassVar = "wasserstein"
@@ -90,29 +120,16 @@ class Wasserstein(Method):
 
     weight_decay: float = 1e-3
     """Strength of the penalty."""
-    penalty_interval: int = 1
-    """Number of steps from one addition of the penalty's gradient to the next. It is multiplied by this number."""
 
-    def optimizer(self, base, network, key):
-        """Adds the penalty's gradient."""
-        import optax
-
+    def penalty(self):
+        """The distance to the initial distribution of each array."""
         import plastax
 
-        return optax.chain(plastax.wasserstein(self.weight_decay, interval=self.penalty_interval), base)
-
-    @property
-    def sgd_rule(self):
-        """Plain steps between those with a penalty."""
-        if self.penalty_interval == 1:
-            return None
-        import plastax
-
-        return SGDRule(interval=self.penalty_interval, advance=count_steps(plastax.WassersteinState))
+        return plastax.wasserstein(self.weight_decay, interval=self.penalty_interval)
 
 
 @dataclass(frozen=True)
-class Parseval(Method):
+class Parseval(_AtIntervals):
     """The orthogonality penalty."""
 
     name: ClassVar = "parseval"
@@ -123,22 +140,9 @@ class Parseval(Method):
 
     parseval_strength: float = 1e-3
     """Strength of the penalty."""
-    penalty_interval: int = 1
-    """Number of steps from one addition of the penalty's gradient to the next. It is multiplied by this number."""
 
-    def optimizer(self, base, network, key):
-        """Adds the penalty's gradient."""
-        import optax
-
+    def penalty(self):
+        """The products of different units' weights."""
         import plastax
 
-        return optax.chain(plastax.parseval(self.parseval_strength, interval=self.penalty_interval), base)
-
-    @property
-    def sgd_rule(self):
-        """Plain steps between those with a penalty."""
-        if self.penalty_interval == 1:
-            return None
-        import plastax
-
-        return SGDRule(interval=self.penalty_interval, advance=count_steps(plastax.ParsevalState))
+        return plastax.parseval(self.parseval_strength, interval=self.penalty_interval)

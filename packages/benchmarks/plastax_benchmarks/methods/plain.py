@@ -147,9 +147,7 @@ class PerturbL2(L2):
         return _perturbed(SGDRule(decay=self.weight_decay), self.noise_interval)
 
 
-def _perturbed(rule: SGDRule, interval: int) -> SGDRule | None:
-    if interval == 1:
-        return None
+def _perturbed(rule: SGDRule, interval: int) -> SGDRule:
     import plastax
 
     return rule._replace(interval=interval, advance=count_steps(plastax.ShrinkAndPerturbState))

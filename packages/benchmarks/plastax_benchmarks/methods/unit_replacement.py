@@ -44,8 +44,6 @@ class ContinualBackprop(Method):
     @property
     def sgd_rule(self):
         """Plain steps between replacements, in which only the statistics of units change."""
-        if self.replacement_interval == 1:
-            return None
         import jax.numpy as jnp
 
         import plastax
@@ -93,8 +91,7 @@ class ContinualBackpropL2(ContinualBackprop):
     @property
     def sgd_rule(self):
         """As for continual backprop, with decay."""
-        rule = super().sgd_rule
-        return None if rule is None else rule._replace(decay=self.weight_decay)
+        return super().sgd_rule._replace(decay=self.weight_decay)
 
 
 @dataclass(frozen=True)
@@ -127,8 +124,6 @@ class ReDo(Method):
     @property
     def sgd_rule(self):
         """Plain steps between checks, in which only the activity of units adds up."""
-        if self.redo_interval == 1:
-            return None
         import jax.numpy as jnp
 
         import plastax

@@ -60,6 +60,19 @@ class TaskView(NamedTuple):
     index: Int[Array, ""]
 
 
+class Steps(NamedTuple):
+    """Some steps of a task: their examples, one minibatch after the other, and their numbers."""
+
+    task: Task
+    examples: Examples
+    numbers: Int[Array, " steps"]
+
+    def part(self, start: int, stop: int) -> "Steps":
+        """Some of them, if minibatches have one row."""
+        examples = jax.tree.map(lambda leaf: leaf[start:stop], self.examples)
+        return Steps(self.task, examples, self.numbers[start:stop])
+
+
 def keys_of(seed: int) -> Keys:
     """All keys of a seed."""
     return Keys(*jax.random.split(jax.random.key(seed), 4))
@@ -92,7 +105,7 @@ class Trainer:
         if rank_step is not None:
             return rank_step.interval
         usual = max(1, 1000 // max(self.settings.batch_size, 10))
-        if rule is None or rule.interval is None or self.settings.batch_size > 1:
+        if rule is None or rule.interval in (None, 1) or self.settings.batch_size > 1:
             return usual
         # The optimizer takes the last step of a block, so that steps with an interval are last steps.
         return max(size for size in range(1, usual + 1) if rule.interval % size == 0)
@@ -151,13 +164,11 @@ class Trainer:
         def take_block(i, carry):
             learner, totals = carry
             numbers = i * block + jnp.arange(block, dtype=jnp.int32)
-            examples = self._examples(view, task, orders, numbers)
-            if batch_one and block > 1:
-                learner, totals = self._batch_one_steps(learner, totals, task, replica, examples, numbers)
-            else:
-                learner, totals = self._steps(learner, totals, task, replica, examples, numbers)
+            steps = Steps(task, self._examples(view, task, orders, numbers), numbers)
+            take = self._batch_one_steps if batch_one and block > 1 else self._steps
+            learner, totals = take(learner, totals, replica, steps)
             if rank_step is not None:
-                learner = learner._replace(params=self._raise_rank(learner, examples.inputs, rank_step))
+                learner = learner._replace(params=self._raise_rank(learner, steps.examples.inputs, rank_step))
             return learner, totals
 
         return jax.lax.fori_loop(start, stop, take_block, (learner, totals))
@@ -191,18 +202,10 @@ class Trainer:
         rows = jax.vmap(rows_at)(numbers)
         return self.problem.examples(view.data, task, rows.reshape(-1), held_out=False)
 
-    def _steps(
-        self,
-        learner: Learner,
-        totals: Totals,
-        task: Task,
-        replica: Replica,
-        examples: Examples,
-        numbers: Int[Array, " steps"],
-    ) -> tuple[Learner, Totals]:
+    def _steps(self, learner: Learner, totals: Totals, replica: Replica, steps: Steps) -> tuple[Learner, Totals]:
         """Steps of the method's optimizer, one for each minibatch."""
-        size = self.settings.batch_size
-        steps = task.train.count // size * self.settings.epochs
+        task, size = steps.task, self.settings.batch_size
+        of_task = task.train.count // size * self.settings.epochs
         optimizer = self._optimizer(replica)
 
         def loss(params, model_state, batch):
@@ -224,23 +227,17 @@ class Trainer:
                 inputs=batch.inputs,
                 features=features,
                 model_state=learner.model_state,
-                progress=number.astype(jnp.float32) / steps.astype(jnp.float32),
+                progress=number.astype(jnp.float32) / of_task.astype(jnp.float32),
             )
             params = optax.apply_updates(learner.params, updates)
             totals = Totals(totals.loss + value, totals.correct + correct)
             return (Learner(params, model_state, opt_state), totals), None
 
-        batches = jax.tree.map(lambda leaf: leaf.reshape(numbers.size, size, *leaf.shape[1:]), examples)
-        return jax.lax.scan(step, (learner, totals), (batches, numbers))[0]
+        batches = jax.tree.map(lambda leaf: leaf.reshape(-1, size, *leaf.shape[1:]), steps.examples)
+        return jax.lax.scan(step, (learner, totals), (batches, steps.numbers))[0]
 
     def _batch_one_steps(
-        self,
-        learner: Learner,
-        totals: Totals,
-        task: Task,
-        replica: Replica,
-        examples: Examples,
-        numbers: Int[Array, " steps"],
+        self, learner: Learner, totals: Totals, replica: Replica, steps: Steps
     ) -> tuple[Learner, Totals]:
         """The same steps in the faster form for batch size 1, equal up to rounding."""
         config = self.config.replace(**replica.values)
@@ -248,11 +245,12 @@ class Trainer:
         assert rule is not None
 
         def of_outputs(outputs, target):
-            outputs, target = self.problem.active(task, outputs[None]), target[None]
+            outputs, target = self.problem.active(steps.task, outputs[None]), target[None]
             return losses(self.problem, outputs, target)[0], hits(self.problem, outputs, target)[0]
 
-        fast = numbers.size if rule.interval is None else numbers.size - 1
-        inputs, targets = jax.tree.map(lambda leaf: leaf[:fast], examples)
+        count = steps.numbers.size
+        fast = count if rule.interval is None else count - 1
+        inputs, targets = steps.part(0, fast).examples
         taken = batch_one.take_steps(
             learner.params,
             learner.opt_state,
@@ -268,8 +266,7 @@ class Trainer:
         totals = Totals(totals.loss + taken.loss, totals.correct + taken.correct)
         if rule.interval is None:
             return learner, totals
-        last = jax.tree.map(lambda leaf: leaf[fast:], examples)
-        return self._steps(learner, totals, task, replica, last, numbers[fast:])
+        return self._steps(learner, totals, replica, steps.part(fast, count))
 
     def _raise_rank(self, learner: Learner, inputs: Array, step: RankStep) -> PyTree:
         """The parameters after the effective-rank steps at the end of a block."""

@@ -36,17 +36,16 @@ class Factors(NamedTuple):
         self,
         vectors: Float[Array, "*several outputs"],
         kernel: Float[Array, "inputs outputs"],
-        counted: Float[Array, " most"] | None = None,
+        counted: Float[Array, " most"],
     ) -> Float[Array, "*several inputs"]:
         """`vectors @ (kernel + changes).T`, with weights for the changes.
 
         The change of the current step has weight 0: it is written before this product reads the factors, because XLA
         would otherwise copy them.
         """
-        weights = vectors @ self.slopes.T
         # In this order of operands, XLA does not transpose the kernel.
         product = (kernel @ vectors.T).T
-        return product + (weights if counted is None else weights * counted) @ self.rows
+        return product + ((vectors @ self.slopes.T) * counted) @ self.rows
 
 
 def _put(array: Array, row: Array, i: Int[Array, ""]) -> Array:

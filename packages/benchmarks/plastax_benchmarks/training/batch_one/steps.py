@@ -101,7 +101,9 @@ class _Given(NamedTuple):
 def applies(config: RunConfig) -> bool:
     """Whether a run can use these steps: SGD with batch size 1, changed by a method in a way that has this form."""
     optimizer, rule = config.optimizer, config.method.sgd_rule
-    if rule is None or not isinstance(config.network, networks.MLP) or not isinstance(optimizer, SGD):
+    if rule is None or rule.interval == 1:
+        return False
+    if not isinstance(config.network, networks.MLP) or not isinstance(optimizer, SGD):
         return False
     remains = rule.keep * (1 - optimizer.learning_rate * rule.decay)
     return (
