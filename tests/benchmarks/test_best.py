@@ -349,7 +349,7 @@ def test_runs_of_somebody_else(tmp_path):
     method = only(tmp_path)
     assert (method.best.mean, method.best.config) == (0.5, None)
     assert best_of(tmp_path).final_configs(1) == []
-    assert "There is no command to run it: there is no problem 'chess': choose one of" in sentences(method)[-1]
+    assert "The command to run it is not known: unknown problem 'chess': choose one of" in sentences(method)[-1]
 
 
 def test_checkpoints_that_vanish_meanwhile_do_not_matter(tmp_path, monkeypatch):

@@ -76,12 +76,12 @@ def test_files_of_earlier_versions(tmp_path, earlier):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--config", "missing.json"], "--config: there is no file missing.json"),
+        (["--config", "missing.json"], "--config: file not found: missing.json"),
         (["--config"], "--config needs a value"),
         (["--config", "."], "--config . is a folder without a config.json: name a run folder"),
         (["--config", "text"], "text/config.json is not valid JSON (Expecting value"),
         (["--config", "list"], "list/config.json must contain an object, but contains a list"),
-        (["--config", "nothing"], "nothing/config.json is not the configuration of a run: there is no problem 'None'"),
+        (["--config", "nothing"], "nothing/config.json is not the configuration of a run: unknown problem 'None'"),
         (["--config", "typo"], "typo/config.json has an unknown setting 'weight_decy'. did you mean weight_decay?"),
         (["--config", "range"], "is not the configuration of a run: --width must be at least 1, got 0"),
         (["--config", "wrong"], '"sweep" in wrong/config.json must be a list of combinations, got 3'),

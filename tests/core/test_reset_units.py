@@ -302,7 +302,7 @@ def test_several_outgoing_arrays_count_together():
     ("units", "error", "message"),
     [
         (describe(axis=1, bias=None), ValueError, "disagree about the number of units"),
-        (describe(axis=2), ValueError, r"outgoing\[0\]: there is no axis 2 in an array of shape \(5, 2\)"),
+        (describe(axis=2), ValueError, r"outgoing\[0\]: axis 2 is out of range for an array of shape \(5, 2\)"),
         (describe(repeat=3, channels_first=False), ValueError, "does not hold 3 equal repeats"),
         (describe(bias=lambda p: p["b1"]), ValueError, "cannot tell which axis"),
         (describe(where=lambda p: p), ValueError, "must pick one array"),

@@ -27,7 +27,7 @@ def check_name(kind: str, name: str, known: Iterable[str]) -> None:
     """Rejects a name that does not exist, and suggests the one that was probably meant."""
     known = list(known)
     if name not in known:
-        raise UsageError(f"there is no {kind} {name!r}: {did_you_mean(name, known)}choose one of {', '.join(known)}")
+        raise UsageError(f"unknown {kind} {name!r}: {did_you_mean(name, known)}choose one of {', '.join(known)}")
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -18,7 +18,7 @@ COLORS = ("#4c72b0", "#dd8452", "#55a868", "#c44e52", "#8172b3")
 
 def draw(measured: Sequence["Measured"], path: Path) -> None:
     """Time above memory, one column for each thing that grows, with fitted lines."""
-    # Without pyplot there is no global state, and no display is needed.
+    # Figures made without pyplot have no global state and need no display.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

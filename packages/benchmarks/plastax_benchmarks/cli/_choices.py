@@ -19,4 +19,4 @@ def print_choices(usage: str, descriptions: Mapping[str, str], name: str, kind: 
     print("\n".join([usage, "", *(f"  {known:{width}}{words}" for known, words in descriptions.items())]))
     if name not in ("-h", "--help"):
         hint = did_you_mean(name, descriptions)
-        raise SystemExit(f"\nthere is no {kind} {name!r}: {hint}choose one of these")
+        raise SystemExit(f"\nunknown {kind} {name!r}: {hint}choose one of these")

@@ -36,7 +36,7 @@ def read_stored(path: Path) -> StoredRun:
     try:
         values = json.loads(path.read_text())
     except FileNotFoundError as error:
-        raise UsageError(f"--config: there is no file {path}") from error
+        raise UsageError(f"--config: file not found: {path}") from error
     except OSError as error:
         raise UsageError(f"--config: {path} cannot be read ({error.strerror})") from error
     except ValueError as error:

@@ -42,7 +42,7 @@ def spectrum(
     from ..training.progress import elapsed
 
     if not run.is_dir():
-        raise UsageError(f"there is no folder {run}")
+        raise UsageError(f"folder not found: {run}")
     if not (run / "config.json").is_file():
         raise UsageError(
             f"{run} is not a run folder (no config.json). Create one with `plastax run PROBLEM --out {run}`"

@@ -99,7 +99,7 @@ class RunConfig(Settings):
         if reason is not None:
             raise ValueError(f"{flag(name)} has no effect {reason}")
         raise ValueError(
-            f"there is no setting {flag(name)}: {did_you_mean(flag(name), map(flag, self.settings))}see --help"
+            f"unknown setting {flag(name)}: {did_you_mean(flag(name), map(flag, self.settings))}see --help"
         )
 
     def as_json(self) -> dict[str, Any]:

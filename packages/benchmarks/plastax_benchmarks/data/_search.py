@@ -26,7 +26,7 @@ def folder(data_dir: str | Path | None) -> Path:
 def check_name(name: str) -> None:
     """Rejects an unknown data set name."""
     if name not in KINDS:
-        raise ValueError(f"there is no data set {name!r}: choose one of {', '.join(NAMES)}")
+        raise ValueError(f"unknown data set {name!r}: choose one of {', '.join(NAMES)}")
 
 
 def find(name: str, data_dir: Path) -> Source | None:

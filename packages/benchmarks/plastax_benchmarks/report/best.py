@@ -164,7 +164,7 @@ def _method(trials: Sequence[Trial], metric: str, over: Over) -> MethodResult:
     close = [
         one for one in others if best and abs((one.mean or 0.0) - (best.mean or 0.0)) <= 0.01 * abs(best.mean or 0)
     ]
-    notes = [f"there is no command to run it: {trial.reason}" for trial in trials if trial.config is None][:1]
+    notes = [f"the command to run it is not known: {trial.reason}" for trial in trials if trial.config is None][:1]
     if len({tuple(one.seeds) for one in finished}) > 1:
         notes.append("configurations have different seeds: differences use the seeds in common")
     return MethodResult(

@@ -59,7 +59,7 @@ def draw(runs: Sequence[Path], path: Path, smooth: int | None = None) -> None:
 
 def draw_groups(groups: Sequence[Group], path: Path, smooth: int | None = None) -> None:
     """Draws groups below each other; see `draw`."""
-    # Without pyplot there is no global state, and no display is needed.
+    # Figures made without pyplot have no global state and need no display.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine

@@ -61,7 +61,7 @@ def _only(places: list[ReportPlace], name: str, wanted: Collection[Any]) -> list
     for value in wanted:
         if value not in known:
             listed = ", ".join(str(each + first if first else each) for each in known)
-            raise UsageError(f"there is no report of {name} {value + first if first else value}: there are {listed}")
+            raise UsageError(f"no report of {name} {value + first if first else value} was saved: choose from {listed}")
     return [place for place in places if getattr(place, name) in wanted]
 
 

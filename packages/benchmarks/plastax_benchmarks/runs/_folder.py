@@ -64,7 +64,7 @@ class RunFolder:
         """
         self._check_open()
         if stream not in self._streams:
-            raise ValueError(f"there is no stream {stream!r} in {self.path}: choose one of {', '.join(self._streams)}")
+            raise ValueError(f"unknown stream {stream!r} of {self.path}: choose one of {', '.join(self._streams)}")
         data = encode(stream, rows)
         with hold_interrupts():
             self._write_config()

@@ -116,7 +116,7 @@ def _check_name(config: RunConfig, name: str) -> None:
     if name in config.settings or name in ("problem", "network", "optimizer", "method"):
         raise ValueError(f"{flag(name)} cannot be swept. Start a run for each value, each with its own --out; {can}")
     hint = did_you_mean(flag(name), map(flag, known))
-    raise ValueError(f"there is no setting {flag(name)} to sweep: {hint}{can}")
+    raise ValueError(f"unknown setting {flag(name)}: {hint}{can}")
 
 
 def _value(field: dataclasses.Field, text: str) -> Any:

@@ -94,7 +94,7 @@ def locate_units(method: str, units: tuple[Units, ...], params: PyTree) -> tuple
             leaf = find(where, f"{what}, {name}")
             shape = leaves[leaf].shape
             if not -len(shape) <= axis < len(shape):
-                raise ValueError(f"{what}, {name}: there is no axis {axis} in an array of shape {shape}")
+                raise ValueError(f"{what}, {name}: axis {axis} is out of range for an array of shape {shape}")
             if shape[axis] % repeat:
                 raise ValueError(f"{what}, {name}: axis {axis} of shape {shape} does not hold {repeat} equal repeats")
             widths[name] = shape[axis] // repeat

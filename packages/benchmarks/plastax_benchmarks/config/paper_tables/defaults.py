@@ -32,7 +32,9 @@ PERMUTED_MNIST = {
     "num_hidden_layers": Entry(3),
     "mini_batch_size": Entry(1),
     "no_anneal_lr": Entry(True),
-    "max_grad_norm": Entry(0.5, "The released code never applies this threshold: our default is no clipping."),
+    "max_grad_norm": Entry(
+        0.5, "The released code never applies this threshold: by default, plastax does not clip gradients."
+    ),
     "num_tasks": Entry(800),
     "er_lr": Entry(0.01),
     "er_batch": Entry(100, _WINDOW),
