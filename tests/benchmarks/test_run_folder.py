@@ -292,7 +292,7 @@ def test_whole_files(tmp_path):
 
 def test_misuse_is_named(tmp_path):
     with open_run(tmp_path, CONFIG) as run:
-        with pytest.raises(ValueError, match=r"no stream 'metric' .* metrics, timing, diagnostics"):
+        with pytest.raises(ValueError, match=r"unknown stream 'metric' .* metrics, timing, diagnostics"):
             run.append("metric", [{}])
         with pytest.raises(ValueError, match="step must not be negative, got -1"):
             run.save(-1, ())

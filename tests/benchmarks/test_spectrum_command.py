@@ -86,19 +86,19 @@ def test_members_of_a_sweep_are_chosen_by_name(tmp_path, report, capsys):
     assert "weight_decay-1e-05" in capsys.readouterr().out
     spectrum(run, swept="weight_decay-1e-05")
     assert "--swept: weight_decay-0.001" in " ".join(capsys.readouterr().out.split())
-    with pytest.raises(ValueError, match="no report of swept weight_decay-1: there are weight_decay-0"):
+    with pytest.raises(ValueError, match="no report of swept weight_decay-1 was saved: choose from weight_decay-0"):
         spectrum(run, swept="weight_decay-1")
 
 
 def test_what_is_not_there_is_named(tmp_path, report):
-    with pytest.raises(ValueError, match="no folder"):
+    with pytest.raises(ValueError, match="folder not found"):
         spectrum(tmp_path / "nowhere")
     with pytest.raises(ValueError, match="is not a run"):
         spectrum(tmp_path)
     run = write_run(tmp_path / "run", report)
-    with pytest.raises(ValueError, match="no report of task 5: there are 1, 11, 21, 31"):
+    with pytest.raises(ValueError, match="no report of task 5 was saved: choose from 1, 11, 21, 31"):
         spectrum(run, task=(5,))
-    with pytest.raises(ValueError, match="no report of seed 7: there are 0, 1"):
+    with pytest.raises(ValueError, match="no report of seed 7 was saved: choose from 0, 1"):
         spectrum(run, seed=7)
     (run / "reports" / "task00000-seed0-start-train.json").write_text("{}")
     with pytest.raises(ValueError, match="is not a plasticity report"):
@@ -171,7 +171,7 @@ def test_without_reports_the_last_checkpoint_is_looked_at(saved_run, capsys):
     assert shown.count("held out") == 2
     assert is_png(path / "spectra.png")
     assert before.items() <= {file: file.stat().st_mtime_ns for file in path.rglob("*")}.items()
-    with pytest.raises(ValueError, match="no report of seed 5: there are 0, 1"):
+    with pytest.raises(ValueError, match="no report of seed 5 was saved: choose from 0, 1"):
         spectrum(path, seed=5)
 
 

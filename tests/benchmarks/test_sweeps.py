@@ -53,7 +53,7 @@ def test_a_sweep_without_effect_is_refused():
         ({"batch_size": (3,)}, "--batch-size cannot be swept. Start a run for each value"),
         ({"er_window": (8,), "er_interval": (7,)}, "--er-window must be at most --er-interval 7, got 8"),
         ({"optimizer": ("sgd", "adam")}, "--optimizer cannot be swept"),
-        ({"weight_dacay": (3.0,)}, "no setting --weight-dacay to sweep: did you mean --weight-decay"),
+        ({"weight_dacay": (3.0,)}, "unknown setting --weight-dacay: did you mean --weight-decay"),
         ({"weight_decay": ()}, "sweep of --weight-decay has no values"),
         ({"weight_decay": (0.1, 0.1)}, "sweep of --weight-decay contains a value twice: 0.1, 0.1"),
         ({"weight_decay": (0.1, -1.0)}, "--weight-decay must be at least 0, got -1.0"),
