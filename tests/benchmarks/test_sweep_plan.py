@@ -108,7 +108,12 @@ def test_mistakes_in_grids_get_a_sentence(texts, words):
 
 @pytest.mark.parametrize(
     ("content", "words"),
-    [("{", "not valid JSON"), ("[]", "contains no grids"), ('{"l3": {}}', "unknown method 'l3'"), ('{"l2": 3}', "has 3 as")],
+    [
+        ("{", "not valid JSON"),
+        ("[]", "contains no grids"),
+        ('{"l3": {}}', "unknown method 'l3'"),
+        ('{"l2": 3}', "has 3 as"),
+    ],
 )
 def test_broken_grid_files_get_a_sentence(tmp_path, content, words):
     (tmp_path / "grid.json").write_text(content)
