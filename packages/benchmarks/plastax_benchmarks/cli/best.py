@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from .._errors import UsageError
+from .._errors import UsageError, usage_errors
 from ._call import call
 from ._engines import EngineOptions
 
@@ -26,6 +26,7 @@ def best(
     over: Literal["all-tasks", "last-tasks"] = "all-tasks",
     markdown: bool = False,
     final_seeds: int | None = None,
+    epsilon_rank_every: int | None = None,
     data_dir: Path | None = None,
     jobs: EngineOptions = EngineOptions(),  # noqa: B008
 ) -> None:
@@ -40,6 +41,7 @@ def best(
         over: average over all tasks, or over the last quarter of them.
         markdown: print Markdown, with a table like those of the paper.
         final_seeds: run the best configuration of each method on this number of fresh seeds, in SWEEP-final.
+        epsilon_rank_every: in these runs, measure the exact epsilon-rank at every N-th task switch.
         data_dir: folder with data sets, for these runs.
         jobs: where these runs take place.
 
@@ -55,7 +57,9 @@ def best(
     folder = _final_folder(sweep)
     planned = planned_seeds(sweep) if is_sweep(sweep) else ()
     final = found.final_configs(5 if final_seeds is None else final_seeds, planned)
-    choices = [config.replace(data_dir=data_dir) for config in final]
+    measured = {} if epsilon_rank_every is None else {"epsilon_rank_every": epsilon_rank_every}
+    with usage_errors():
+        choices = [config.replace(data_dir=data_dir, **measured) for config in final]
     notes = [f"Note: {note}." for note in found.notes]
     console = Console()
     if markdown:

@@ -17,7 +17,7 @@ from .read import Run, flat
 
 
 MAY_DIFFER = {"seed", "seeds", "num_tasks", "total_steps", "out", "data_dir", "yardstick", "evaluate_previous"} | {
-    f"{what}_every" for what in ("checkpoint", "diagnose", "log")
+    f"{what}_every" for what in ("checkpoint", "diagnose", "epsilon_rank", "log")
 }
 """Runs of one method that only differ in these form one line: more seeds, or more tasks, of the same experiment."""
 
