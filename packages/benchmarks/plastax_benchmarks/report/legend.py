@@ -72,17 +72,18 @@ def _sentences(summary: Mapping[str, Any]) -> Iterator[str]:
     if any(line["epsilon_rank"] for line in lines):
         yield "Epsilon-rank: on held-out rows."
         if summary["epsilon_rank_compared_with"] is not None:
-            yield from _rank_sentences(unit, epsilon_rank_partner(summary))
+            yield (
+                f"Rank correlation: Spearman's, within each seed, of the epsilon-rank at the start of a {unit} with "
+                f"the {epsilon_rank_partner(summary)} of that {unit}: mean (range over seeds)."
+            )
+        if any(line["epsilon_rank_compared"] and line["epsilon_rank_compared"]["half_way"] for line in lines):
+            yield _half_way(unit)
     if any(line["tuning"] and line["tuning"]["edges"] for line in lines):
         yield "Edge: the chosen value is the smallest or the largest that was tried."
 
 
-def _rank_sentences(unit: str, partner: str) -> Iterator[str]:
-    yield (
-        f"Rank correlation: Spearman's, within each seed, of the epsilon-rank at the start of a {unit} with the "
-        f"{partner} of that {unit}: mean (range over seeds)."
-    )
-    yield (
+def _half_way(unit: str) -> str:
+    return (
         f"Half-way: the first {unit} at which the running mean over {SMOOTH} measurements is half-way from the mean of "
         "the first quarter to that of the last; median over the seeds in which both get worse by more than twice the "
         f"standard error. Last column: the seeds in which the epsilon-rank is half-way earlier, at the same {unit}, or "

@@ -128,7 +128,7 @@ def _state(summary: Numbers) -> Section:
 
 
 def _epsilon_ranks(summary: Numbers) -> Section:
-    """A correlation that cannot be computed is shown as missing."""
+    """A correlation that cannot be computed is shown as missing. If no line has fallen, nothing is half-way."""
     unit, partner = period(summary), epsilon_rank_partner(summary)
     columns = [f"start of first {unit}", f"start of last {unit}"]
     if summary["epsilon_rank_compared_with"] is not None:
@@ -142,9 +142,8 @@ def _epsilon_ranks(summary: Numbers) -> Section:
         cells += _half_way(compared["half_way"], unit)
         rows.append((line["label"], *cells[: len(columns)]))
     eps = "" if summary["eps"] is None else f" (eps {summary['eps']:g})"
-    return Section(
-        f"{summary['problem']}: epsilon-rank{eps} at the start of {unit}s", ("method", *columns), tuple(rows)
-    )
+    title = f"{summary['problem']}: epsilon-rank{eps} at the start of {unit}s"
+    return Section(title, ("method", *columns), tuple(rows)).without_empty(*range(4, len(columns) + 1))
 
 
 def _settings(summary: Numbers) -> Section:
