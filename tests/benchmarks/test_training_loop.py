@@ -59,7 +59,9 @@ def test_a_run_writes_a_line_for_each_task_and_seed(tmp_path, data_dir):
         assert set(row["effective_rank"]) == {"dense1", "dense2"}
         assert ("previous_test_accuracy" in row) == (row["task"] > 0)
         assert not any("second" in name or "time" in name for name in row)
-    assert [row["task"] for row in read_stream(tmp_path / "run" / "timing.jsonl")] == [0, 1, 2]
+    times = read_stream(tmp_path / "run" / "timing.jsonl")
+    assert [(row["task"], row["steps"]) for row in times] == [(task, 120) for task in range(3)]  # A row in each step.
+    assert all(0 < row["train"] < row["whole"] for row in times)
     assert json.loads((tmp_path / "run" / "config.json").read_text())["num_tasks"] == 3
 
 

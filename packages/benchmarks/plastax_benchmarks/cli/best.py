@@ -37,7 +37,7 @@ def best(
     Args:
         sweep: folder with run folders, finished or still running.
         metric: online_accuracy, test_accuracy, train_accuracy, loss, test_loss, return or reward; by default, the
-            usual one of the problem.
+            main quantity of the problem, as in `plastax report`.
         over: average over all tasks, or over the last quarter of them.
         markdown: print Markdown, with a table like those of the paper.
         final_seeds: run the best configuration of each method on this number of fresh seeds, in SWEEP-final.

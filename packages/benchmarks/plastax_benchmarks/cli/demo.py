@@ -15,7 +15,7 @@ from rich.table import Table
 from .._errors import UsageError
 from ..config import RunConfig, configure
 from ..methods import METHODS
-from ..report.numbers import interval_half_width
+from ..report.statistics import interval_half_width
 from ..runs import read_stream, write_atomic
 from ..training.loop import run
 from ._call import call

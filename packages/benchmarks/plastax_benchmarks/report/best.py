@@ -13,8 +13,9 @@ from ..config import RunConfig
 from ..methods import METHODS
 from ..problems.catalog import PROBLEMS
 from ..runs import RunError
-from .candidate import METRICS, Candidate, Over, candidate_of, compared, is_number
+from .candidate import Candidate, Over, candidate_of, compared, is_number
 from .group import MAY_DIFFER
+from .quantities import METRICS, main_quantity
 from .trials import Trial, read_trials
 
 
@@ -102,8 +103,7 @@ def best_of(folder: Path, *, metric: str | None = None, over: Over = "all-tasks"
     **Arguments:**
 
     - `folder`: a folder with run folders below it. The runs may still be running.
-    - `metric`: a key of `METRICS`. By default the return on the ant, training accuracy for random labels, online
-        accuracy for other classification problems, and the loss for regression.
+    - `metric`: a key of `METRICS`; by default the main quantity of the problem, see `main_quantity`.
     - `over`: whether the result of a seed is its mean over all tasks, or over the last quarter of them.
     """
     try:
@@ -140,9 +140,7 @@ def _metric(folder: Path, problem: str, trials: Sequence[Trial], asked: str | No
     rows = [row for trial in trials for result in trial.seeds.values() for row in result.rows.values()]
     known = [name for name in METRICS if any(is_number(row.get(name)) for row in rows)]
     if asked is None:
-        usual = ("return", "online_accuracy", "loss", "reward")
-        usual = ("train_accuracy", *usual) if problem.startswith("random-label") else usual
-        return next((name for name in (*usual, *METRICS) if name in known), "")
+        return main_quantity(problem, known)
     if asked not in known:
         have = f"they have {', '.join(known)}" if known else "no task has finished"
         hint = "" if asked in METRICS else did_you_mean(asked, known)
@@ -177,7 +175,7 @@ def _method(trials: Sequence[Trial], metric: str, over: Over) -> MethodResult:
         fixed=fixed,
         candidates=tuple(candidates),
         best=best,
-        edges=() if best is None else tuple(_edges(candidates, best, varied)),
+        edges=() if best is None else tuple(edges_of(candidates, best, varied)),
         within_noise=tuple(one for one in others if _contains_zero(one.difference_interval)),
         within_one_percent=tuple(close),
         notes=tuple(notes),
@@ -212,7 +210,8 @@ def _contains_zero(interval: Sequence[float] | None) -> bool:
     return interval is not None and interval[0] <= 0 <= interval[1]
 
 
-def _edges(candidates: Sequence[Candidate], best: Candidate, varied: Mapping[str, Sequence[Any]]) -> list[Edge]:
+def edges_of(candidates: Sequence[Candidate], best: Candidate, varied: Mapping[str, Sequence[Any]]) -> list[Edge]:
+    """The settings whose value in a configuration, such as the best, is the smallest or the largest with a result."""
     edges = []
     for name, values in varied.items():
         tried = [value for value in values if is_number(value)]

@@ -9,8 +9,9 @@ from .._settings import words_for
 from ..config import RunConfig
 from ..config.command import arguments_of
 from .best import Edge, MethodResult, SweepResult
-from .candidate import METRICS, Candidate
-from .table import NOTHING, Section
+from .candidate import Candidate
+from .quantities import METRICS
+from .table import NOTHING, Section, with_interval
 
 
 def table(result: MethodResult) -> Section:
@@ -27,8 +28,8 @@ def table(result: MethodResult) -> Section:
         elif one.difference is None:
             difference = "no seed in common"
         else:
-            difference = _with_interval(one.difference, one.difference_interval, digits, "+")
-        mean = one.state if one.mean is None else _with_interval(one.mean, one.interval, digits)
+            difference = with_interval(one.difference, one.difference_interval, digits, "+")
+        mean = one.state if one.mean is None else with_interval(one.mean, one.interval, digits)
         rows.append((*cells, mean, str(len(one.seeds)), difference))
     return Section(f"{result.problem}: {result.method}", columns, tuple(rows))
 
@@ -84,7 +85,7 @@ def paper_table(results: Sequence[MethodResult]) -> Section:
         best, label = result.best, result.method
         score, seeds = NOTHING, NOTHING
         if best is not None and best.mean is not None:
-            score, seeds = _with_interval(best.mean, best.interval, _digits(result)), str(len(best.seeds))
+            score, seeds = with_interval(best.mean, best.interval, _digits(result)), str(len(best.seeds))
         tried = {name: [value] for name, value in result.fixed.items()} | result.varied
         for name in sorted(tried, key=lambda name: name != "learning_rate") or [NOTHING]:
             values = ", ".join(map(words_for, tried.get(name, ()))) or NOTHING
@@ -130,11 +131,6 @@ def _digits(result: MethodResult) -> int:
         return 3
     best = abs(result.best.mean or 0.0) if result.best else 0.0
     return min(8, max(1, 3 - math.floor(math.log10(best)))) if best > 0 else 4
-
-
-def _with_interval(mean: float, interval: Sequence[float] | None, digits: int, sign: str = "") -> str:
-    ends = "" if interval is None else f" ({interval[0]:{sign}.{digits}f} to {interval[1]:{sign}.{digits}f})"
-    return f"{mean:{sign}.{digits}f}{ends}"
 
 
 def _words(name: str) -> str:

@@ -8,20 +8,9 @@ from typing import Any, Literal, TypeGuard
 import numpy as np
 
 from ..config import RunConfig
-from .numbers import mean_interval
+from .statistics import mean_interval, quarter
 from .trials import SeedResult, Trial
 
-
-METRICS = {
-    "online_accuracy": True,
-    "test_accuracy": True,
-    "train_accuracy": True,
-    "loss": False,
-    "test_loss": False,
-    "return": True,
-    "reward": True,
-}
-"""The measures to choose by, and whether higher is better."""
 
 Over = Literal["all-tasks", "last-tasks"]
 """Tasks to average over: all, or the last quarter."""
@@ -74,7 +63,7 @@ def _score(result: SeedResult, metric: str, over: Over) -> float | None:
     """The mean over tasks; `None` if it is unknown. Windows in which no episode ended have no return."""
     tasks = sorted(result.rows)
     if over == "last-tasks":
-        tasks = tasks[-math.ceil(len(tasks) / 4) :]
+        tasks = tasks[-quarter(len(tasks)) :]
     found = [result.rows[task].get(metric) for task in tasks]
     numbers = [float(value) for value in found if is_number(value)]
     if not numbers or (len(numbers) < len(found) and metric != "return"):

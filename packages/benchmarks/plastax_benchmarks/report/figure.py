@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ..methods import METHODS
+from .epsilon_rank import at_switches
 from .files import write_file
 from .group import Group, Line, group_runs
-from .numbers import quantities
+from .quantities import TEST, Quantity, quantities
 from .read import number, read_runs
+from .statistics import interval_half_widths
 
 
 if TYPE_CHECKING:
@@ -24,6 +26,8 @@ LABEL_SIZE = 7.5
 PANEL = (3.1, 2.9)
 LONGEST_LABEL = 16
 """Longer labels are only shown next to the last panel, so that the panels keep their width."""
+FEWEST_SEEDS = 3
+"""With fewer seeds, bands show the range: Student's interval of two seeds is nine times as wide."""
 
 
 class Curve(NamedTuple):
@@ -57,14 +61,14 @@ def draw(runs: Sequence[Path], path: Path, smooth: int | None = None) -> None:
     draw_groups(groups, path, smooth)
 
 
-def draw_groups(groups: Sequence[Group], path: Path, smooth: int | None = None) -> None:
-    """Draws groups below each other; see `draw`."""
+def draw_groups(groups: Sequence[Group], path: Path, smooth: int | None = None, quantity: str | None = None) -> None:
+    """Draws groups below each other; see `draw`. `quantity` is the field of the first panel."""
     # Figures made without pyplot have no global state and need no display.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    rows = [(group, window, panels(group, window)) for group in groups for window in [_window(group, smooth)]]
+    rows = [(group, window, panels(group, window, quantity)) for group in groups for window in [_window(group, smooth)]]
     longest = max(len(line.label) for group in groups for line in group.lines)
     margin = 0.35 + 0.065 * longest
     count = max(1, *(len(row[2]) for row in rows))
@@ -88,9 +92,11 @@ def save_png(figure: "Figure", path: Path, dpi: int) -> None:
     write_file(path, image.getvalue())
 
 
-def panels(group: Group, window: int = 1) -> list[Panel]:
-    """The panels of a group: learning, dead units, effective rank, epsilon-rank."""
-    wanted = [(one.field, one.title, one.fresh) for one in quantities(group)[:2]]
+def panels(group: Group, window: int = 1, quantity: str | None = None) -> list[Panel]:
+    """The panels of a group: the main quantity, another measure of learning, dead units, and ranks."""
+    wanted: list[tuple[str, str, str | None]] = [
+        (one.field, one.title, one.fresh) for one in _first_two(quantities(group, quantity))
+    ]
     wanted += [
         ("dead_fraction", "fraction of dead units", None),
         ("effective_rank", "effective rank, mean of layers", None),
@@ -151,16 +157,42 @@ def _window(group: Group, smooth: int | None) -> int:
     return smooth if smooth is not None else 1 if most <= 100 else most // 50
 
 
+def _first_two(found: Sequence[Quantity]) -> list[Quantity]:
+    """The main quantity, and next to it the test accuracy if there is one."""
+    others = sorted(found[1:], key=lambda one: one is not TEST)
+    return [*found[:1], *others[:1]]
+
+
 def _epsilon_rank_curve(line: Line) -> Curve:
-    ranks = line.epsilon_ranks()
-    common = sorted(set.intersection(*(set(tasks) for tasks in ranks.values())))
-    values = [[ranks[seed][task] for seed in line.seeds] for task in common]
-    return Curve(line, np.array(common, dtype=int), np.array(values, dtype=float).reshape(len(common), len(line.seeds)))
+    tasks, ranks = at_switches(line)
+    return Curve(line, np.array(tasks, dtype=int), ranks)
+
+
+def band(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The lower and the upper end at each task: Student's 95 % interval of the mean over seeds, or the range.
+
+    `values` are `[task, seed]`.
+    """
+    if values.shape[1] < FEWEST_SEEDS:
+        return values.min(1), values.max(1)
+    mean, half = values.mean(1), interval_half_widths(values)
+    return mean - half, mean + half
+
+
+def _words_for_bands(group: Group) -> str:
+    """What curves and bands show."""
+    counts = sorted({len(line.seeds) for line in group.lines})
+    if counts == [1]:
+        return "one seed"
+    seeds = f"{'-'.join(map(str, {counts[0]: 0, counts[-1]: 0}))} seeds"
+    if counts[-1] < FEWEST_SEEDS:
+        return f"mean and range of {seeds}"
+    few = f", range if fewer than {FEWEST_SEEDS}" if counts[0] < FEWEST_SEEDS else ""
+    return f"mean of {seeds} and its 95 % t interval{few}"
 
 
 def _draw_row(part: "SubFigure", group: Group, window: int, contents: Sequence[Panel], *, every_panel: bool) -> None:
-    seeds = sorted({len(line.seeds) for line in group.lines})
-    words = "one seed" if seeds == [1] else f"mean and range of {'-'.join(map(str, {seeds[0]: 0, seeds[-1]: 0}))} seeds"
+    words = _words_for_bands(group)
     if window > 1:
         words += f", running mean over {window} {'windows' if group.lines[0].unit == 'step' else 'tasks'}"
     single = f", {group.lines[0].label}" if len(group.lines) == 1 else ""
@@ -181,15 +213,14 @@ def _draw_row(part: "SubFigure", group: Group, window: int, contents: Sequence[P
 def _draw_panel(axis: "Axes", panel: Panel, group: Group, *, labeled: bool) -> None:
     from matplotlib.ticker import MaxNLocator
 
-    band = 0.18 if len(panel.curves) <= 4 else 0.09
+    opacity = 0.18 if len(panel.curves) <= 4 else 0.09
     for curve in panel.curves:
         color, style = _look(curve.line, group)
         few = "o" if len(curve.tasks) <= 12 else ""
         mean = curve.values.mean(1)
         axis.plot(_numbers(curve), mean, lw=1.5, marker=few, ms=2.5, color=color, ls=style)
         if curve.values.shape[1] > 1 and not curve.line.is_yardstick:
-            low, high = curve.values.min(1), curve.values.max(1)
-            axis.fill_between(_numbers(curve), low, high, color=color, alpha=band, lw=0)
+            axis.fill_between(_numbers(curve), *band(curve.values), color=color, alpha=opacity, lw=0)
     if panel.fresh is not None:
         axis.plot(
             _numbers(panel.fresh), panel.fresh.values.mean(1), color="#111111", ls="--", lw=1.2, label="a new network"

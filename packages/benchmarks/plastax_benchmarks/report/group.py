@@ -14,6 +14,7 @@ from ..config.optimizers import OPTIMIZERS
 from ..methods import METHODS, settings_of_methods
 from ..problems.catalog import PROBLEMS
 from .read import Run, flat
+from .statistics import quarter
 
 
 MAY_DIFFER = {"seed", "seeds", "num_tasks", "total_steps", "out", "data_dir", "yardstick", "evaluate_previous"} | {
@@ -118,8 +119,8 @@ class Group:
 
     @property
     def edge(self) -> int:
-        """The number of first and of last tasks that the tables average over."""
-        return max(1, min(5, min(len(line.tasks) for line in self.lines) // 4))
+        """The number of first and of last tasks that the tables average over: a quarter of them."""
+        return quarter(min(len(line.tasks) for line in self.lines))
 
 
 def group_runs(runs: Iterable[Run]) -> tuple[list[Group], list[str]]:

@@ -3,7 +3,7 @@
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,8 @@ class Run:
     takes the place of the task.
 
     The values of a sweep are in `config`, as if the combination had been run alone. Seeds that have diverged are not
-    in `metrics`; `failed` has the task in which they did.
+    in `metrics`; `failed` has the task in which they did. `step_seconds` has, for each task, the time of a step of
+    one network.
     """
 
     path: Path
@@ -35,6 +36,7 @@ class Run:
     diagnostics: list[dict[str, Any]]
     notes: tuple[str, ...]
     swept: tuple[str, ...] = ()
+    step_seconds: tuple[float, ...] = ()
 
     @property
     def method(self) -> str:
@@ -79,6 +81,8 @@ def read_runs(path: Path) -> list[Run]:
     combinations: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in rows:
         combinations.setdefault(tuple(row.get(name) for name in sweep), []).append(row)
+    members = len({(row.get("seed"), *(row.get(name) for name in sweep)) for row in rows})
+    times = step_seconds(_read_if_there(path / "timing.jsonl"), members)
     return [
         _run(
             path,
@@ -86,6 +90,7 @@ def read_runs(path: Path) -> list[Run]:
             own,
             [line for line in lines if tuple(line.get(name) for name in sweep) == values],
             sweep,
+            times,
         )
         for values, own in combinations.items()
     ]
@@ -97,6 +102,7 @@ def _run(
     rows: list[dict[str, Any]],
     diagnostics: list[dict[str, Any]],
     swept: tuple[str, ...],
+    times: tuple[float, ...],
 ) -> Run:
     """One run from its rows. `swept` are the settings that the combination has values for."""
     name = ", ".join([path.name, *(f"{each} {words_for(config[each])}" for each in swept)])
@@ -122,7 +128,23 @@ def _run(
         known = {name: None if name in broken else value for name, value in row.items()}
         metrics[seed][task] = known | _dead_fraction(row, config)
     left = {seed: tasks for seed, tasks in metrics.items() if seed not in failed}
-    return Run(path, config, unit, left, failed, diagnostics, tuple(notes), swept)
+    return Run(path, config, unit, left, failed, diagnostics, tuple(notes), swept, times)
+
+
+def step_seconds(lines: Sequence[Mapping[str, Any]], members: int) -> tuple[float, ...]:
+    """The time of a step of one network in each task but the first, which compiles.
+
+    Networks that are trained together share the time. Lines of the ant have the seconds of a window and its last step.
+    Lines without a number of steps, of earlier versions, do not count.
+    """
+    found, before = [], 0
+    for line in lines:
+        if "seconds" in line and "step" in line:
+            seconds, steps, before = line["seconds"], line["step"] - before, line["step"]
+        else:
+            seconds, steps = line.get("train"), line.get("steps")
+        found.append(seconds / (steps * members) if seconds and steps else None)
+    return tuple(value for value in found[1:] if value is not None)
 
 
 def _in_present_form(config: dict[str, Any]) -> dict[str, Any]:

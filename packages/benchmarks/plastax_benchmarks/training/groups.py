@@ -76,7 +76,7 @@ def train_group(
         advance((stop - start) * size)
         start = stop
     if blocks * size < steps:
-        learner, totals = replicas.train_rest(learner, totals, task, blocks * size, steps)
+        learner, totals = jax.block_until_ready(replicas.train_rest(learner, totals, task, blocks * size, steps))
         advance(steps - blocks * size)
     return learner, totals
 

@@ -229,6 +229,7 @@ class Loop:
         every = self.measurement.epsilon_rank_every
         if every and task > 0 and (task - 1) % every == 0:
             diagnoses += self._epsilon_ranks(learners, task)
+        ready = time.perf_counter()
         learners, totals = self._train(learners, task, steps, advance)
         trained = time.perf_counter()
         rows = self._rows(task, steps, totals, learners)
@@ -245,7 +246,8 @@ class Loop:
             ]
         if diagnosed:
             diagnoses += self._diagnose(learners, task, "end", failed)
-        seconds = {"task": task, "train": trained - begin, "whole": time.perf_counter() - begin}
+        now = time.perf_counter()
+        seconds = {"task": task, "steps": steps, "train": trained - ready, "whole": now - begin}
         # Together, so that Ctrl-C saves the learner with its lines. When a killed run is resumed, lines after the last
         # checkpoint are removed.
         with hold_interrupts():
