@@ -153,9 +153,10 @@ def test_a_final_run(tmp_path, capsys):
     results = {decay(0.1): [[3.0, 2.0]], decay(0.2): [[3.0, 1.0]]}
     small = {"train_size": 50, "test_size": 20}
     write(tmp_path / "sweep" / "l2", results, problem="slowly-changing-regression", metric="loss", **small)
-    best(tmp_path / "sweep", "--final-seeds", "1", "--group-size", "1")
-    rows = read_stream(tmp_path / "sweep-final" / "l2-1" / "metrics.jsonl")
-    assert [(row["task"], row["seed"]) for row in rows] == [(0, 1), (1, 1)]
+    best(tmp_path / "sweep", "--final-seeds", "1", "--group-size", "1", "--epsilon-rank-every", "1")
+    folder = tmp_path / "sweep-final" / "l2-1"
+    assert [(row["task"], row["seed"]) for row in read_stream(folder / "metrics.jsonl")] == [(0, 1), (1, 1)]
+    assert [row["task"] for row in read_stream(folder / "diagnostics.jsonl")] == [1]
     best(tmp_path)  # Its seeds are not tuning seeds.
     assert "--seeds 5 --seed 1 --out" in capsys.readouterr().out
 
@@ -167,6 +168,7 @@ def test_a_final_run(tmp_path, capsys):
         (["."], "plastax best: no run found in . or below it"),
         (["sweep", "--metric", "test_accuracy"], "have no metric 'test_accuracy': they have online_accuracy"),
         (["sweep", "--final-seeds", "0"], "--final-seeds must be at least 1, got 0"),
+        (["sweep", "--epsilon-rank-every", "-1"], "--epsilon-rank-every must be at least 0, got -1"),
         (["running", "--final-seeds", "1"], "none has finished all tasks with all seeds"),
     ],
 )
