@@ -63,6 +63,8 @@ def test_lists_hold_all_names_whole(arguments, words, width, monkeypatch, capsys
         (["sweep", "permuted-mnist", "--sweep", "width=1,2"], "a sweep has --grid instead of --sweep"),
         (["sweep", "permuted-mnist", "--methods", "bp,l2", "--er-weight", "1"], "--er-weight has no effect on any of"),
         (["sweep", "permuted-mnist", "--address", "local"], "--address has no effect on engine local"),
+        (["sweep", "permuted-mnist", "--engine", "ray", "--workers", "2"], "--workers has no effect on engine ray"),
+        (["sweep", "permuted-mnist", "--workers", "0"], "--workers must be at least 1, got 0"),
         (["sweep", "permuted-mnist", "--distributed"], "a sweep has --engine ray instead of --distributed"),
         (
             ["sweep", "permuted-mnist", "--learning-rate", "1", "--grid", "learning-rate=0.1,0.2"],

@@ -309,10 +309,11 @@ def test_a_sweep_that_is_killed_resumes(tmp_path):
     assert "after 0 tasks" not in log
 
 
-def test_the_local_engine_stops_its_worker(tmp_path):
-    engine = LocalEngine(tmp_path / "logs", cpus=1)
-    engine.submit("x", {"what": "run", "folder": str(tmp_path), "name": "x", "data_dir": None})
-    assert engine.running() == {"x"}
+def test_the_local_engine_stops_its_workers(tmp_path):
+    engine = LocalEngine(tmp_path / "logs", workers=2)
+    for name in "xyz":
+        engine.submit(name, {"what": "run", "folder": str(tmp_path), "name": name, "data_dir": None})
+    assert engine.running() == {"x", "y"}
     engine.stop()
     assert engine.running() == set()
     assert engine.wait(0.1) == []

@@ -1,7 +1,8 @@
-"""The local engine: one worker after the other on this machine."""
+"""The local engine: workers on this machine."""
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -14,69 +15,69 @@ from .engine import threads
 
 
 class LocalEngine:
-    """One worker at a time on this machine.
+    """Workers on this machine, by default one after the other.
 
     **Arguments:**
 
     - `logs`: a folder for the workers' logs, which is created when it is needed.
-    - `cpus`: threads of each worker; all cores by default.
+    - `cpus`: threads of each worker; by default, workers divide all cores.
+    - `workers`: the number of workers at the same time.
     """
 
-    def __init__(self, logs: Path, cpus: int | None = None):
-        self.at_once = self.sharing = 1
-        self._logs, self._cpus = logs, cpus
+    def __init__(self, logs: Path, cpus: int | None = None, workers: int = 1):
+        self.at_once = self.sharing = workers
+        shared = None if workers == 1 else max(1, len(os.sched_getaffinity(0)) // workers)
+        self._logs, self._cpus = logs, shared if cpus is None else cpus
         self._queue: deque[tuple[str, Mapping[str, Any]]] = deque()
-        self._worker: tuple[str, subprocess.Popen[bytes]] | None = None
+        self._workers: dict[str, subprocess.Popen[bytes]] = {}
 
     def submit(self, name: str, request: Mapping[str, Any]) -> None:
         """Queues a request."""
         self._queue.append((name, request))
-        if self._worker is None:
-            self._start()
+        self._start()
 
     def running(self) -> set[str]:
-        """The name of the request that is being worked on."""
-        return set() if self._worker is None else {self._worker[0]}
+        """The names of the requests that are being worked on."""
+        return set(self._workers)
 
     def wait(self, seconds: float) -> list[tuple[str, dict[str, Any]]]:
-        """The reply that arrives within some time, if one does."""
-        if self._worker is None:
+        """The replies that arrive within some time. Returns as soon as there is one."""
+        if not self._workers:
             return []
-        name, worker = self._worker
-        try:
-            worker.wait(seconds)
-        except subprocess.TimeoutExpired:
-            return []
-        assert worker.stdout is not None
-        assert worker.stdin is not None
-        line = worker.stdout.read()
-        worker.stdout.close()
-        worker.stdin.close()
-        self._worker = None
-        if self._queue:
-            self._start()
-        if line.endswith(b"\n"):
-            return [(name, json.loads(line))]
-        return [(name, {"killed": _reason(worker.returncode)})]
+        # A worker's output is ready when it replies, or when it ends.
+        ready, _, _ = select.select([worker.stdout for worker in self._workers.values()], [], [], seconds)
+        names = [name for name, worker in self._workers.items() if worker.stdout in ready]
+        replies = [(name, self._reply(self._workers.pop(name))) for name in names]
+        self._start()
+        return replies
 
     def stop(self) -> None:
-        """Ends the worker. A job saves its state first."""
+        """Ends all workers. Their jobs save their state first."""
         self._queue.clear()
-        if self._worker is not None:
-            worker = self._worker[1]
+        for worker in self._workers.values():
             worker.terminate()
+        for worker in self._workers.values():
             try:
                 worker.wait(60)
             except subprocess.TimeoutExpired:
                 worker.kill()
                 worker.wait()
-            for pipe in (worker.stdin, worker.stdout):
-                if pipe is not None:
-                    pipe.close()
-            self._worker = None
+            _close(worker)
+        self._workers.clear()
+
+    def _reply(self, worker: subprocess.Popen[bytes]) -> dict[str, Any]:
+        """The reply of a worker that has sent it, or has ended without one."""
+        assert worker.stdout is not None
+        line = worker.stdout.read()
+        worker.wait()
+        _close(worker)
+        return json.loads(line) if line.endswith(b"\n") else {"killed": _reason(worker.returncode)}
 
     def _start(self) -> None:
-        name, request = self._queue.popleft()
+        while self._queue and len(self._workers) < self.at_once:
+            self._start_one(*self._queue.popleft())
+
+    def _start_one(self, name: str, request: Mapping[str, Any]) -> None:
         self._logs.mkdir(parents=True, exist_ok=True)
         with (self._logs / f"{name}.txt").open("ab") as log:
             worker = subprocess.Popen(
@@ -85,14 +86,20 @@ class LocalEngine:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 env=os.environ | threads(self._cpus),
-                # Ctrl-C in a terminal is for the sweep, which then stops its worker.
+                # Ctrl-C in a terminal is for the sweep, which then stops its workers.
                 start_new_session=True,
             )
-        self._worker = name, worker
+        self._workers[name] = worker
         assert worker.stdin is not None
         # The pipe stays open: the worker ends when it closes.
         worker.stdin.write(json.dumps(request).encode() + b"\n")
         worker.stdin.flush()
+
+
+def _close(worker: subprocess.Popen[bytes]) -> None:
+    for pipe in (worker.stdin, worker.stdout):
+        if pipe is not None:
+            pipe.close()
 
 
 def _reason(code: int) -> str:
