@@ -33,7 +33,7 @@ _PROBLEMS: dict[str, dict[str, Any]] = {
     },
     "continual-imagenet": {
         "dataset": "imagenet32",
-        "num_tasks": 60,
+        "num_tasks": 100,
         "epochs": 2,
         "batch_size": 10,
         "channels": (8, 16, 16),

@@ -89,7 +89,17 @@ _GRIDS: dict[str, LaptopGrid] = {
     "random-label-mnist": _DIGITS,
     "linearized-mnist": _SMALL_RATES,
     "slowly-changing-regression": _SMALL_RATES,
-    "continual-imagenet": LaptopGrid((5e-3, 0.01, 0.02, 0.04), _FOUR | {"learning_rate": (0.01, 0.02)}, {}),
+    "continual-imagenet": LaptopGrid(
+        (1e-3, 2e-3, 3e-3, 5e-3, 7e-3, 0.01, 0.015, 0.02, 0.03),
+        _NINE
+        | {
+            "learning_rate": (5e-3, 0.01, 0.02),
+            "weight_decay": (1e-5, 1e-4, 1e-3),
+            "er_learning_rate": (3e-4, 1e-3, 3e-3),
+            "er_weight": (1.5e-3, 5e-3, 1.5e-2),
+        },
+        {},
+    ),
     "incremental-cifar": LaptopGrid(
         (5e-3, 0.01, 0.02, 0.04), _FOUR | {"learning_rate": (0.01, 0.02), "weight_decay": (1e-4, 1e-3)}, {}
     ),
