@@ -45,8 +45,9 @@ class LocalEngine:
         if not self._workers:
             return []
         # A worker's output is ready when it replies, or when it ends.
-        ready, _, _ = select.select([worker.stdout for worker in self._workers.values()], [], [], seconds)
-        names = [name for name, worker in self._workers.items() if worker.stdout in ready]
+        outputs = {name: worker.stdout for name, worker in self._workers.items() if worker.stdout is not None}
+        ready, _, _ = select.select(list(outputs.values()), [], [], seconds)
+        names = [name for name, output in outputs.items() if output in ready]
         replies = [(name, self._reply(self._workers.pop(name))) for name in names]
         self._start()
         return replies
