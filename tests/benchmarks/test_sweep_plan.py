@@ -11,7 +11,7 @@ from toy import toy_config
 
 from plastax_benchmarks._errors import UsageError
 from plastax_benchmarks.config import configure
-from plastax_benchmarks.config.laptop_grids import laptop_grid
+from plastax_benchmarks.config.laptop_grids import laptop_grid, strength_grid
 from plastax_benchmarks.config.paper_tables import SWEEPS
 from plastax_benchmarks.methods import METHODS, Method
 from plastax_benchmarks.problems.catalog import PROBLEMS
@@ -20,7 +20,7 @@ from plastax_benchmarks.sweep import memory
 from plastax_benchmarks.sweep.folder import Job, missing_members, open_sweep, peek_sweep, read_sweep_folder
 from plastax_benchmarks.sweep.grids import methods_by_default, read_grids
 from plastax_benchmarks.sweep.plan import Measured, Speed, choose_size, jobs_of
-from plastax_benchmarks.training.members import Member, combinations_of, members_of, sweepable
+from plastax_benchmarks.training.members import Member, combinations_of, members_of
 
 
 def configs(*methods, **others):
@@ -28,18 +28,32 @@ def configs(*methods, **others):
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)
-def test_the_laptop_grid_has_equally_many_configurations_for_every_method(problem):
+def test_the_laptop_grids_have_equally_many_configurations_for_every_method(problem):
     counts = {}
     frozen = problem == "linearized-mnist"  # Its units cannot be replaced.
     for method in (name for name, kind in METHODS.items() if not (frozen and kind.replaces_units)):
-        grid = laptop_grid(problem, method)
-        assert set(grid) <= set(sweepable(configure(problem, "laptop", method)))
-        counts[method] = len(members_of(configure(problem, "laptop", method, seeds=1), grid))
-        # Every strength of the method is tried, and no value twice.
-        assert set(METHODS[method].strengths) <= set(grid)
+        config, strengths = configure(problem, "laptop", method, seeds=1), METHODS[method].strengths
+        counts[method] = len(members_of(config, laptop_grid(problem, method)))
+        for combination in laptop_grid(problem, method):
+            assert set(combination) == {"learning_rate", *strengths}
+        for combination in strength_grid(problem, method):
+            assert set(combination) == set(strengths)
+        assert len(members_of(config, strength_grid(problem, method))) == (counts[method] if strengths else 1)
     assert len(set(counts.values())) == 1
     assert set(methods_by_default(problem, [])) <= set(counts)
     assert math.isqrt(counts["bp"]) ** 2 == counts["bp"] >= 4
+
+
+def test_two_strengths_go_from_weak_to_strong_together():
+    tried = laptop_grid("permuted-mnist", "l2_er")
+    assert [one["learning_rate"] for one in tried] == [3e-3] * 3 + [1e-2] * 3 + [3e-2] * 3
+    pairs = [(one["weight_decay"], one["er_learning_rate"]) for one in tried]
+    assert pairs == [(1e-3, 1e-2), (3e-3, 3e-2), (1e-2, 1e-1)] * 3
+    assert (
+        len({(one["weight_decay"], one["er_learning_rate"]) for one in strength_grid("permuted-mnist", "l2_er")}) == 9
+    )
+    decays = [one["weight_decay"] for one in strength_grid("permuted-mnist", "l2")]
+    assert decays == [3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1]
 
 
 def test_a_new_method_is_tried_around_its_defaults(monkeypatch):
@@ -50,8 +64,8 @@ def test_a_new_method_is_tried_around_its_defaults(monkeypatch):
         force: float = 0.5
 
     monkeypatch.setitem(METHODS, "new", New)
-    assert laptop_grid("permuted-mnist", "new")["force"] == pytest.approx((0.05, 0.5, 5.0))
-    assert laptop_grid("slippery-ant", "new")["force"] == pytest.approx((0.05, 0.5))
+    assert [one["force"] for one in laptop_grid("permuted-mnist", "new")[:3]] == pytest.approx((0.05, 0.5, 5.0))
+    assert [one["force"] for one in laptop_grid("slippery-ant", "new")[:2]] == pytest.approx((0.05, 0.5))
 
 
 def test_the_papers_grids_are_its_tables():
@@ -91,7 +105,7 @@ def test_grids_from_files(tmp_path):
 @pytest.mark.parametrize(
     ("texts", "words"),
     [
-        (["nowhere.json"], "neither paper, laptop nor setting=a,b, and cannot be read as a file"),
+        (["nowhere.json"], "neither paper, laptop, strengths nor setting=a,b, and cannot be read as a file"),
         (["laptop", "paper"], "--grid takes one name or file"),
         (["weight-decay=1", "laptop"], "--grid takes a name, a file, or a setting and values"),
         (["weight-decay=0.1", "weight-decay=0.2"], "--grid weight-decay is given twice"),

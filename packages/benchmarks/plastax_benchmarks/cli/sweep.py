@@ -33,6 +33,7 @@ Train many configurations of several methods. Repeat the command to resume a swe
 methods, values or seeds to add those.
 
   plastax sweep permuted-mnist --methods bp,l2,l2_er                 the laptop grid, two tuning seeds
+  plastax sweep permuted-mnist --methods l2,l2_er --grid strengths   at the preset's learning rate
   plastax sweep permuted-mnist --methods l2,l2_er --grid weight-decay=1e-4,1e-3,1e-2
   plastax sweep permuted-mnist --preset paper --grid paper --dry-run the plan of the paper's sweeps
   plastax sweep PROBLEM --grid FILE                                  {"l2": {"weight_decay": [0.001, 0.01]}, ...}
@@ -47,7 +48,8 @@ class Arguments:
     methods: str = ""
     """Methods, separated by commas; those that the paper compares by default."""
     grid: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="GRID")] = ()
-    """Values to try: paper, laptop, a JSON or TOML file, or setting=a,b (several times); laptop by default."""
+    """Values to try: laptop (default), strengths (at the preset's learning rate), paper, a JSON or TOML file, or
+    setting=a,b (several times)."""
     preset: str = "laptop"
     """Where default values come from: laptop or paper."""
     seeds: int = 2
@@ -76,13 +78,14 @@ def main(arguments: Sequence[str]) -> None:
     given, settings = _read(problem, rest)
     with usage_errors():
         from ..sweep.grids import methods_by_default, read_grids
+        from ..training.members import combinations_of
 
         methods = [name.strip() for name in given.methods.split(",") if name.strip()]
         methods = methods or methods_by_default(problem, given.grid)
         configs = _configs(problem, methods, given, settings)
         grids = read_grids(configs, given.grid)
         for flag, name in given_settings(settings):
-            if any(name in grid for grid in grids.values()):
+            if any(name in combinations_of(grid)[0] for grid in grids.values()):
                 raise UsageError(f"{flag} is also in the grid, which tries its own values: leave one of them out")
     out = given.out or Path("runs") / f"sweep-{problem}-{given.preset}"
     start(configs, grids, out, given.jobs, dry_run=given.dry_run)

@@ -14,7 +14,7 @@ from typing import Any
 from .._errors import UsageError
 from ..config import RunConfig
 from ..runs import RunError, take_lock, write_atomic
-from ..training.members import Member, members_of
+from ..training.members import Member, Sweep, members_of
 
 
 CONTENT, OUTCOME = "sweep.json", "outcome.json"
@@ -248,7 +248,7 @@ def _check_bases(folder: SweepFolder, new: Mapping[str, Mapping[str, Any]]) -> N
 
 
 def missing_members(
-    folder: SweepFolder, configs: Mapping[str, RunConfig], grids: Mapping[str, Mapping[str, Sequence[Any]]]
+    folder: SweepFolder, configs: Mapping[str, RunConfig], grids: Mapping[str, Sweep]
 ) -> dict[str, list[Member]]:
     """For each method, the members of its grid that no job of the folder has yet."""
     have: Collection[tuple[str, int, str]] = folder.members()

@@ -7,20 +7,19 @@ from pathlib import Path
 from typing import Any
 
 from .._errors import UsageError, check_name
-from .._settings import flag, words_for
 from ..config import RunConfig
-from ..config.laptop_grids import laptop_grid
+from ..config.laptop_grids import laptop_grid, strength_grid
 from ..config.networks import NETWORKS
 from ..config.paper_tables import SWEEPS
 from ..methods import METHODS
 from ..problems.catalog import PROBLEMS
-from ..training.members import members_of, read_sweep, sweepable
+from ..training.members import Sweep, members_of, read_sweep, sweepable
 
 
 Grid = dict[str, tuple[Any, ...]]
 """Values to try for some settings of one method."""
 
-NAMES = ("paper", "laptop")
+NAMES = ("paper", "laptop", "strengths")
 
 
 def methods_by_default(problem: str, texts: Sequence[str]) -> list[str]:
@@ -32,17 +31,18 @@ def methods_by_default(problem: str, texts: Sequence[str]) -> list[str]:
     return [name for name in methods if network.has_resettable_units or not METHODS[name].replaces_units]
 
 
-def read_grids(configs: Mapping[str, RunConfig], texts: Sequence[str]) -> dict[str, Grid]:
+def read_grids(configs: Mapping[str, RunConfig], texts: Sequence[str]) -> dict[str, Sweep]:
     """The grid of each method.
 
     **Arguments:**
 
     - `configs`: the configuration of each method, without a sweep.
-    - `texts`: what was given as `--grid`: `paper`, `laptop` or a file; or several of `setting=a,b`, which are tried
-        with all methods that have the setting.
+    - `texts`: what was given as `--grid`: `paper`, `laptop`, `strengths` or a file; or several of `setting=a,b`, which
+        are tried with all methods that have the setting.
     """
     if not texts:
         texts = ["laptop"]
+    grids: Mapping[str, Sweep]
     if any("=" in text for text in texts):
         grids = _from_texts(configs, texts)
     elif len(texts) > 1:
@@ -51,11 +51,13 @@ def read_grids(configs: Mapping[str, RunConfig], texts: Sequence[str]) -> dict[s
         grids = {method: _of_paper(config.problem.name, method) for method, config in configs.items()}
     elif texts[0] == "laptop":
         grids = {method: laptop_grid(config.problem.name, method) for method, config in configs.items()}
+    elif texts[0] == "strengths":
+        grids = {method: strength_grid(config.problem.name, method) for method, config in configs.items()}
     else:
         grids = _from_file(configs, Path(texts[0]))
     for method, config in configs.items():
         members_of(config, grids[method])  # Refuses values that do not fit.
-    return grids
+    return dict(grids)
 
 
 def _of_paper(problem: str, method: str) -> Grid:
@@ -111,7 +113,8 @@ def _read_file(path: Path) -> dict[str, dict[str, Any]]:
         text = path.read_text()
     except OSError as error:
         raise UsageError(
-            f"--grid {path} is neither paper, laptop nor setting=a,b, and cannot be read as a file ({error.strerror})"
+            f"--grid {path} is neither {', '.join(NAMES)} nor setting=a,b, and cannot be read as a file "
+            f"({error.strerror})"
         ) from error
     try:
         content = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
@@ -125,8 +128,3 @@ def _read_file(path: Path) -> dict[str, dict[str, Any]]:
         if not isinstance(grid, dict):
             raise UsageError(f"{path} has {grid!r} as the grid of {method}: {shape}")
     return content
-
-
-def in_words(grid: Grid) -> str:
-    """A grid as on the command line."""
-    return ", ".join(f"{flag(name)[2:]} {' '.join(map(words_for, values))}" for name, values in grid.items())

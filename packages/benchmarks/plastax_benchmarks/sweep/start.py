@@ -10,11 +10,10 @@ from rich.console import Console
 from .._errors import UsageError
 from ..config import RunConfig
 from ..runs import RunStopped
-from ..training.members import Member
+from ..training.members import Member, Sweep
 from ..training.progress import elapsed
 from .engine import Engine
 from .folder import Job, Outcome, SweepFolder, missing_members
-from .grids import Grid
 from .plan import Measured, Speed, blocks_of, choose_size, jobs_of
 from .progress import SweepProgress
 from .state import JobState, state_of
@@ -30,7 +29,7 @@ class Plan(NamedTuple):
 def make_plan(
     folder: SweepFolder,
     configs: Mapping[str, RunConfig],
-    grids: Mapping[str, Grid],
+    grids: Mapping[str, Sweep],
     engine: Engine,
     console: Console,
     size: int | None = None,
