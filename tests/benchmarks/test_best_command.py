@@ -153,10 +153,11 @@ def test_a_final_run(tmp_path, capsys):
     results = {decay(0.1): [[3.0, 2.0]], decay(0.2): [[3.0, 1.0]]}
     small = {"train_size": 50, "test_size": 20}
     write(tmp_path / "sweep" / "l2", results, problem="slowly-changing-regression", metric="loss", **small)
-    best(tmp_path / "sweep", "--final-seeds", "1", "--group-size", "1", "--epsilon-rank-every", "1")
+    more = ("--num-tasks", "3", "--epsilon-rank-every", "1")
+    best(tmp_path / "sweep", "--final-seeds", "1", "--group-size", "1", *more)
     folder = tmp_path / "sweep-final" / "l2-1"
-    assert [(row["task"], row["seed"]) for row in read_stream(folder / "metrics.jsonl")] == [(0, 1), (1, 1)]
-    assert [row["task"] for row in read_stream(folder / "diagnostics.jsonl")] == [1]
+    assert [(row["task"], row["seed"]) for row in read_stream(folder / "metrics.jsonl")] == [(0, 1), (1, 1), (2, 1)]
+    assert [row["task"] for row in read_stream(folder / "diagnostics.jsonl")] == [1, 2]
     best(tmp_path)  # Its seeds are not tuning seeds.
     assert "--seeds 5 --seed 1 --out" in capsys.readouterr().out
 
@@ -169,6 +170,7 @@ def test_a_final_run(tmp_path, capsys):
         (["sweep", "--metric", "test_accuracy"], "have no metric 'test_accuracy': they have online_accuracy"),
         (["sweep", "--final-seeds", "0"], "--final-seeds must be at least 1, got 0"),
         (["sweep", "--epsilon-rank-every", "-1"], "--epsilon-rank-every must be at least 0, got -1"),
+        (["sweep", "--num-tasks", "0"], "--num-tasks must be at least 1, got 0"),
         (["running", "--final-seeds", "1"], "none has finished all tasks with all seeds"),
     ],
 )

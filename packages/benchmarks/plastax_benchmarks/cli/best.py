@@ -26,6 +26,7 @@ def best(
     over: Literal["all-tasks", "last-tasks"] = "all-tasks",
     markdown: bool = False,
     final_seeds: int | None = None,
+    num_tasks: int | None = None,
     epsilon_rank_every: int | None = None,
     data_dir: Path | None = None,
     jobs: EngineOptions = EngineOptions(),  # noqa: B008
@@ -41,6 +42,7 @@ def best(
         over: average over all tasks, or over the last quarter of them.
         markdown: print Markdown, with a table like those of the paper.
         final_seeds: run the best configuration of each method on this number of fresh seeds, in SWEEP-final.
+        num_tasks: tasks of these runs; by default, as many as in the sweep.
         epsilon_rank_every: in these runs, measure the exact epsilon-rank at every N-th task switch.
         data_dir: folder with data sets, for these runs.
         jobs: where these runs take place.
@@ -57,9 +59,10 @@ def best(
     folder = _final_folder(sweep)
     planned = planned_seeds(sweep) if is_sweep(sweep) else ()
     final = found.final_configs(5 if final_seeds is None else final_seeds, planned)
-    measured = {} if epsilon_rank_every is None else {"epsilon_rank_every": epsilon_rank_every}
+    asked = {"num_tasks": num_tasks, "epsilon_rank_every": epsilon_rank_every}
+    others = {name: value for name, value in asked.items() if value is not None}
     with usage_errors():
-        choices = [config.replace(data_dir=data_dir, **measured) for config in final]
+        choices = [config.replace(data_dir=data_dir, **others) for config in final]
     notes = [f"Note: {note}." for note in found.notes]
     console = Console()
     if markdown:
