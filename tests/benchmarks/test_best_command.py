@@ -53,7 +53,7 @@ def test_only_flags_that_differ():
         "--clip-values",
         "--no-normalize-observations",
         "--seeds",
-        "2",
+        "3",
     ]
 
 

@@ -1,8 +1,9 @@
 """The figure of a report, from made-up run folders."""
 
+import matplotlib.image
 import numpy as np
 import pytest
-from report_support import EIGHT, epsilon_rank, write_run
+from report_support import EIGHT, epsilon_rank, group_of, write_run
 from scipy import stats
 
 from plastax_benchmarks.report.figure import apart, band, draw, panels, running_mean
@@ -31,6 +32,28 @@ def test_figure_of_one_run_and_of_a_single_task(tmp_path):
     np.testing.assert_array_equal(accuracy.curves[0].values, [[0.5, 0.6]])
     assert accuracy.fresh is not None
     np.testing.assert_array_equal(ranks.curves[0].values, [[10.0, 10.0]])
+
+
+def test_several_methods_are_shown_next_to_new_networks(tmp_path):
+    folders = [
+        write_run(tmp_path / "bp", EIGHT, test_accuracy=0.5, dead_fraction=0.1, effective_rank={"a": 2.0}),
+        write_run(tmp_path / "reset", [[0.7] * 8] * 2, method="reset", test_accuracy=0.6, dead_fraction=0.0),
+    ]
+    titles = ["online accuracy", "online accuracy, gap to a new network", "test accuracy"]
+    found = panels(group_of(*folders))
+    assert [panel.title for panel in found[:3]] == titles
+    (gap,) = found[1].curves
+    assert gap.line.method == "bp"
+    np.testing.assert_allclose(gap.values, np.array(EIGHT).T - 0.7)
+    # More than three panels: in several rows.
+    assert len(found) == 5
+    draw(folders, tmp_path / "all.png")
+    width, height = matplotlib.image.imread(tmp_path / "all.png").shape[1::-1]
+    assert 1.5 < width / height < 3
+    # A choice of the quantity is also the choice of the gap, and smoothing is that of the other panels.
+    assert panels(group_of(*folders), 3, "test_accuracy")[1].title == "test accuracy, gap to a new network"
+    np.testing.assert_allclose(panels(group_of(*folders), 3, "test_accuracy")[1].curves[0].values, -0.1)
+    assert len(panels(group_of(folders[0]))) == 4
 
 
 def test_running_mean_keeps_tasks_in_the_middle_of_their_window():

@@ -5,10 +5,12 @@ Their learning rates are high and their batches small, since a network loses pla
 
 from typing import Any
 
+from .laptop_tuned import TUNED
+
 
 def laptop(problem: str, method: str) -> dict[str, Any]:
     """The values that differ from the defaults of the classes, at laptop scale."""
-    return _PROBLEMS[problem] | _OF_BOTH.get((problem, method), {})
+    return _PROBLEMS[problem] | TUNED.get(problem, {}).get(method, {})
 
 
 _DIGITS = {"dataset": "digits", "batch_size": 1, "learning_rate": 0.03}
@@ -91,10 +93,3 @@ _PROBLEMS: dict[str, dict[str, Any]] = {
         "checkpoint_every": 5,
     },
 }
-
-_OF_BOTH: dict[tuple[str, str], dict[str, Any]] = {
-    ("continual-imagenet", "layernorm_l2"): {"weight_decay": 1e-5},
-    ("incremental-cifar", "layernorm_l2"): {"weight_decay": 1e-4},
-    ("incremental-cifar", "l2"): {"weight_decay": 1e-4},
-}
-"""Values that a method needs instead of the problem's own: those that the paper found best."""

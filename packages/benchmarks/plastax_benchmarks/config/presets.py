@@ -57,7 +57,9 @@ def configure(problem: str, preset: str = "laptop", method: str = "l2_er", **oth
 
 
 def _gradient_form(method: str, values: Mapping[str, Any]) -> dict[str, float]:
-    """`er_weight` of the method `l2_er_gradient`, from the step size of the method `l2_er`; nothing for other methods.
+    """`er_weight` of the method `l2_er_gradient`, from the step size of the method `l2_er`.
+
+    Nothing for other methods, and if the preset has a weight of its own.
 
     With SGD, a gradient moves the parameters by learning_rate / (1 - momentum) in the end, so this weight makes both
     forms move them equally far. Adam and Muon rescale gradients: there it is a starting point, and not tuned.
@@ -67,7 +69,7 @@ def _gradient_form(method: str, values: Mapping[str, Any]) -> dict[str, float]:
     - `method`: its name.
     - `values`: of the preset, with those that replace them.
     """
-    if method != "l2_er_gradient":
+    if method != "l2_er_gradient" or "er_weight" in values:
         return {}
     optimizer = SGD(values.get("learning_rate", SGD.learning_rate), momentum=values.get("momentum", 0.0))
     return {"er_weight": values.get("er_learning_rate", ER.er_learning_rate) / optimizer.slow_rate}

@@ -1,6 +1,7 @@
-"""The figure of a report: one row of panels for each problem, with curves over tasks that are labeled at their ends."""
+"""The figure of a report: panels for each problem, with curves over tasks that are labeled at their ends."""
 
 import io
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -11,6 +12,7 @@ from ..methods import METHODS
 from .epsilon_rank import at_switches
 from .files import write_file
 from .group import Group, Line, group_runs
+from .pairs import with_new_network
 from .quantities import TEST, Quantity, quantities
 from .read import number, read_runs
 from .statistics import interval_half_widths
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 STYLES = ("-", "--", ":", "-.")
 LABEL_SIZE = 7.5
 PANEL = (3.1, 2.9)
+COLUMNS = 3
+"""Panels next to each other: more would be too small on a page."""
 LONGEST_LABEL = 16
 """Longer labels are only shown next to the last panel, so that the panels keep their width."""
 FEWEST_SEEDS = 3
@@ -68,20 +72,24 @@ def draw_groups(groups: Sequence[Group], path: Path, smooth: int | None = None, 
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    rows = [(group, window, panels(group, window, quantity)) for group in groups for window in [_window(group, smooth)]]
+    parts = [
+        (group, window, panels(group, window, quantity)) for group in groups for window in [_window(group, smooth)]
+    ]
     longest = max(len(line.label) for group in groups for line in group.lines)
     margin = 0.35 + 0.065 * longest
-    count = max(1, *(len(row[2]) for row in rows))
+    count = min(COLUMNS, max(1, *(len(contents) for *_, contents in parts)))
     width = count * (PANEL[0] + (margin if longest <= LONGEST_LABEL else 0.0))
     if longest > LONGEST_LABEL:
         width += margin
     most = max(len(group.lines) for group in groups)
     height = max(PANEL[1], 0.14 * most + 0.9)
-    figure = Figure(figsize=(width, height * len(rows) + 0.1), layout=ConstrainedLayoutEngine(wspace=0.03))
+    rows = [max(1, math.ceil(len(contents) / count)) for *_, contents in parts]
+    figure = Figure(figsize=(width, height * sum(rows) + 0.1), layout=ConstrainedLayoutEngine(wspace=0.03))
     FigureCanvasAgg(figure)
-    parts = figure.subfigures(len(rows), 1, squeeze=False)[:, 0]
-    for part, (group, window, contents) in zip(parts, rows, strict=True):
-        _draw_row(part, group, window, contents, every_panel=longest <= LONGEST_LABEL)
+    subfigures = figure.subfigures(len(parts), 1, squeeze=False, height_ratios=rows)[:, 0]
+    for subfigure, (group, window, contents), lines in zip(subfigures, parts, rows, strict=True):
+        axes = subfigure.subplots(lines, count, squeeze=False).ravel()
+        _draw_group(subfigure, axes, group, window, contents, height, every_panel=longest <= LONGEST_LABEL)
     save_png(figure, path, dpi=150)
 
 
@@ -93,7 +101,7 @@ def save_png(figure: "Figure", path: Path, dpi: int) -> None:
 
 
 def panels(group: Group, window: int = 1, quantity: str | None = None) -> list[Panel]:
-    """The panels of a group: the main quantity, another measure of learning, dead units, and ranks."""
+    """The panels of a group: measures of learning, the gap to new networks, dead units, and ranks."""
     wanted: list[tuple[str, str, str | None]] = [
         (one.field, one.title, one.fresh) for one in _first_two(quantities(group, quantity))
     ]
@@ -111,11 +119,23 @@ def panels(group: Group, window: int = 1, quantity: str | None = None) -> list[P
         fresh = smooth(group.lines[0], fresh_field) if fresh_field and len(group.lines) == 1 else None
         fresh = fresh if fresh is not None and fresh.tasks.size else None
         found.append(Panel(title, [curve for curve in curves if curve.tasks.size], fresh))
+    found.insert(1, _gaps(group, window, quantity))
     ranks = [_epsilon_rank_curve(line) for line in group.lines]
     eps = {row.get("eps") for line in group.lines for row in line.diagnostics}
     threshold = f" (eps {next(iter(eps)):g})" if len(eps) == 1 and None not in eps else ""
     found.append(Panel(f"epsilon-rank at the start{threshold}", [curve for curve in ranks if curve.tasks.size]))
     return [panel for panel in found if panel.curves]
+
+
+def _gaps(group: Group, window: int, quantity: str | None) -> Panel:
+    """The main quantity minus that of a new network on the same task and seed, if there are several methods."""
+    main = next(iter(quantities(group, quantity)), None)
+    curves = []
+    for line in group.lines if main is not None and len(group.lines) > 1 else ():
+        pairs, _ = with_new_network(line, main, group.lines)
+        if pairs is not None:
+            curves.append(Curve(line, *running_mean(np.array(pairs.tasks), pairs.differences.T, window)))
+    return Panel(f"{main.title if main else 'nothing'}, gap to a new network", curves)
 
 
 def running_mean(tasks: np.ndarray, values: np.ndarray, window: int) -> tuple[np.ndarray, np.ndarray]:
@@ -191,7 +211,16 @@ def _words_for_bands(group: Group) -> str:
     return f"mean of {seeds} and its 95 % t interval{few}"
 
 
-def _draw_row(part: "SubFigure", group: Group, window: int, contents: Sequence[Panel], *, every_panel: bool) -> None:
+def _draw_group(
+    part: "SubFigure",
+    axes: "Sequence[Axes]",
+    group: Group,
+    window: int,
+    contents: Sequence[Panel],
+    height: float,
+    *,
+    every_panel: bool,
+) -> None:
     words = _words_for_bands(group)
     if window > 1:
         words += f", running mean over {window} {'windows' if group.lines[0].unit == 'step' else 'tasks'}"
@@ -203,14 +232,15 @@ def _draw_row(part: "SubFigure", group: Group, window: int, contents: Sequence[P
     part.suptitle(f"{group.problem}{single}: {words}", fontsize=10, x=0.01, ha="left", weight="bold")
     if not contents:
         part.text(0.5, 0.4, "nothing to draw", ha="center")
-        return
-    axes = part.subplots(1, len(contents), squeeze=False)[0]
-    for place, (axis, panel) in enumerate(zip(axes, contents, strict=True)):
+    for place, (axis, panel) in enumerate(zip(axes, contents, strict=False)):
         labeled = len(group.lines) > 1 and (every_panel or place == len(contents) - 1)
-        _draw_panel(axis, panel, group, labeled=labeled)
+        _draw_panel(axis, panel, group, height if labeled else None)
+    for axis in axes[len(contents) :]:
+        axis.remove()
 
 
-def _draw_panel(axis: "Axes", panel: Panel, group: Group, *, labeled: bool) -> None:
+def _draw_panel(axis: "Axes", panel: Panel, group: Group, height: float | None) -> None:
+    """Draws a panel. `height` is its height in inches if its curves get labels."""
     from matplotlib.ticker import MaxNLocator
 
     opacity = 0.18 if len(panel.curves) <= 4 else 0.09
@@ -240,29 +270,27 @@ def _draw_panel(axis: "Axes", panel: Panel, group: Group, *, labeled: bool) -> N
     last = number(max(line.tasks[-1] for line in group.lines), unit)
     axis.set_xlim((first, last) if last > first else (first - 0.5, first + 0.5))
     axis.set_ylim(axis.get_ylim())
-    if labeled:
-        _label_ends(axis, panel.curves, group)
+    if height is not None:
+        _label_ends(axis, panel.curves, group, height)
 
 
-def _label_ends(axis: "Axes", curves: Sequence[Curve], group: Group) -> None:
+def _label_ends(axis: "Axes", curves: Sequence[Curve], group: Group, height: float) -> None:
     """Labels at the ends of the curves, moved apart, each connected to its curve."""
     (left, right), (bottom, top) = axis.get_xlim(), axis.get_ylim()
     ends = [
         ((_numbers(curve)[-1] - left) / (right - left), (curve.values[-1].mean() - bottom) / (top - bottom))
         for curve in curves
     ]
-    figure = axis.get_figure(root=True)
-    assert figure is not None
-    # The axes get only a part of the figure's height; titles and ticks need the rest.
-    room = 0.72 * figure.get_size_inches()[1] / len(figure.subfigs)
+    # The axes get only a part of the height; titles and ticks need the rest.
+    room = 0.72 * height
     heights = apart([end[1] for end in ends], gap=1.25 * LABEL_SIZE / 72 / room, low=0.0, high=1.0)
-    for curve, end, height in zip(curves, ends, heights, strict=True):
+    for curve, end, place in zip(curves, ends, heights, strict=True):
         color, _ = _look(curve.line, group)
         axis.plot(
-            [end[0], 1.05], [end[1], height], transform=axis.transAxes, color=color, lw=0.6, alpha=0.6, clip_on=False
+            [end[0], 1.05], [end[1], place], transform=axis.transAxes, color=color, lw=0.6, alpha=0.6, clip_on=False
         )
         axis.text(
-            1.07, height, curve.line.label, transform=axis.transAxes, color=color, fontsize=LABEL_SIZE, va="center"
+            1.07, place, curve.line.label, transform=axis.transAxes, color=color, fontsize=LABEL_SIZE, va="center"
         )
 
 
