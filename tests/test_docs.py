@@ -62,39 +62,40 @@ def test_the_check_of_words_finds_them_and_leaves_others_alone():
     assert stilted_or_british("raise, noise, precise, otherwise, compromise, arises, color, go on") == set()
 
 
-def value(cell):
-    """A number as the page writes it: 1e-2, or 1e-2 / 3e-2."""
-    top, *bottom = map(float, cell.split(" / "))
-    return top / bottom[0] if bottom else top
+def sweep_tables():
+    """For each sweep of the page on sweeps: problem, command, and the values and the best of each setting."""
+    page = (ROOT / "docs" / "sweeps.md").read_text()
+    for title, text in re.findall(r"^## ([^\n]+)\n(.*?)(?=^## |\Z)", page, flags=re.MULTILINE | re.DOTALL):
+        command = re.search(r"plastax sweep ([\w-]+) .*", text)
+        table = re.search(r"^\| Algorithm .*?\n\n", text + "\n\n", flags=re.MULTILINE | re.DOTALL).group()
+        found, method = {}, ""
+        for row in table.strip().splitlines()[2:]:
+            name, setting, values, best, *_ = (cell.strip() for cell in row.strip("|").split("|"))
+            method = name or method
+            found[method, setting.replace(" ", "_")] = (sorted(map(float, values.split(", "))), float(best))
+        yield title, command.group(1), command.group(), found
 
 
-def test_the_table_of_exceptions_agrees_with_the_presets():
+def test_the_sweeps_are_those_of_the_grids_and_the_presets_have_their_best_values():
     from plastax_benchmarks.config import configure
+    from plastax_benchmarks.config.laptop_grids import laptop_grid, strength_grid
+    from plastax_benchmarks.config.laptop_tuned import TUNED
 
-    page = (ROOT / "docs" / "results.md").read_text()
-    table = re.search(r"\| problem \| method \| setting \| laptop \| paper \|\n.*?\n\n", page, flags=re.DOTALL).group()
-    listed = {}
-    for row in table.strip().splitlines()[2:]:
-        problems, methods, settings, laptop, paper = row.strip("| ").split(" | ")
-        (setting,) = re.findall(r"`--([\w-]+)`", settings)
-        for problem in re.findall(r"`([\w-]+)`", problems):
-            for method in re.findall(r"`(\w+)`", methods):
-                listed[problem, method, setting.replace("-", "_")] = (value(laptop), value(paper))
-
-    def values(problem, preset, method):
-        config = configure(problem, preset, method)
-        return {name: config.settings[name] for name in vars(config.method)}
-
-    differences = {}
-    for problem in ("permuted-mnist", "continual-imagenet", "incremental-cifar"):
-        gradient = ("l2_er_gradient",) if problem == "permuted-mnist" else ()
-        for method in ("bp", "l2", "er", "l2_er", *gradient, "cbp", "layernorm_l2", "spectral", "reset"):
-            laptop, paper = (values(problem, preset, method) for preset in ("laptop", "paper"))
-            for name in laptop:
-                if laptop[name] != paper[name]:
-                    differences[problem, method, name] = (laptop[name], paper[name])
-    assert listed.keys() == differences.keys()
-    assert all(listed[key] == pytest.approx(differences[key]) for key in listed)
+    compared = {problem: set() for problem in TUNED}
+    for title, problem, command, found in sweep_tables():
+        grid_of = strength_grid if "--grid strengths" in command else laptop_grid
+        for (method, name), (values, best) in found.items():
+            preset = configure(problem, "laptop", method).settings
+            tried = {each.get(name, preset[name]) for each in grid_of(problem, method)}
+            assert values == sorted(tried), (title, method, name)
+            if "not in the presets" not in title:
+                assert preset[name] == best, (title, method, name)
+                compared[problem].add((method, name))
+    assert compared == {
+        problem: {(method, name) for method, values in own.items() for name in values}
+        | ({(method, "learning_rate") for method in (*own, "bp", "reset")} if problem == "permuted-mnist" else set())
+        for problem, own in TUNED.items()
+    }
 
 
 @pytest.mark.parametrize("paper", sorted((ROOT / "docs").glob("*.md")), ids=lambda path: path.name)

@@ -41,6 +41,9 @@ OURS, BRAX = "ours", "brax"
 WARM_UP = 2
 """Rounds that do not count."""
 
+USUAL = {"width": 256, "update_epochs": 8, "num_minibatches": 8, "learning_rate": 1e-3, "max_grad_norm": 1.0}
+"""Usual settings of PPO. The laptop preset takes more and larger steps on each rollout, to lose plasticity."""
+
 Row = dict[str, str | float | Ratio | None]
 
 
@@ -170,9 +173,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--updates", type=int, default=4, help="rollouts in each round")
     asked = parser.parse_args(arguments)
     set_lapack_threads(1)
-    config = configure(
-        "slippery-ant", "laptop", "bp", backend=asked.backend, num_envs=asked.envs, seeds=1, log_every=asked.updates
-    )
+    sizes = {"backend": asked.backend, "num_envs": asked.envs, "log_every": asked.updates, "seeds": 1}
+    config = configure("slippery-ant", "laptop", "bp", **USUAL, **sizes)
     problem, conditions = plan_of(config).problem, Conditions()
     rows = compare(config, asked.rounds)
     show(

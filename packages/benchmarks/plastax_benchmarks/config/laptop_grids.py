@@ -3,7 +3,7 @@
 - `laptop_grid`: the learning rate is tuned, too. A method without settings of its own tries that number of learning
   rates. Others try a few learning rates with a few levels of strength. If a method has two strengths, both go from weak
   to strong together.
-- `strength_grid`: strengths at the learning rate of the preset, which all methods share.
+- `strength_grid`: strengths at the learning rate of the preset. `--learning-rate` sets one for all methods.
 """
 
 import math

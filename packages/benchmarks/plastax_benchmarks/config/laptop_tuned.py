@@ -1,7 +1,7 @@
 """The best values of each method in the laptop grids, which the laptop presets use.
 
-They were chosen on the tuning seeds 100 and 101 by the rules of docs/protocol.md. docs/results.md has the grids, and the
-results on other seeds.
+They were chosen on the tuning seeds 100 and 101 by the rules of docs/protocol.md. docs/sweeps.md has the grids, and
+docs/results.md has the results on other seeds.
 """
 
 _PERMUTED_DIGITS = {
