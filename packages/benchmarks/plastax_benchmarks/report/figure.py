@@ -102,9 +102,8 @@ def save_png(figure: "Figure", path: Path, dpi: int) -> None:
 
 def panels(group: Group, window: int = 1, quantity: str | None = None) -> list[Panel]:
     """The panels of a group: measures of learning, the gap to new networks, dead units, and ranks."""
-    wanted: list[tuple[str, str, str | None]] = [
-        (one.field, one.title, one.fresh) for one in _first_two(quantities(group, quantity))
-    ]
+    measures = _first_two(quantities(group, quantity))
+    wanted: list[tuple[str, str, str | None]] = [(one.field, one.title, one.fresh) for one in measures]
     wanted += [
         ("dead_fraction", "fraction of dead units", None),
         ("effective_rank", "effective rank, mean of layers", None),
@@ -119,7 +118,8 @@ def panels(group: Group, window: int = 1, quantity: str | None = None) -> list[P
         fresh = smooth(group.lines[0], fresh_field) if fresh_field and len(group.lines) == 1 else None
         fresh = fresh if fresh is not None and fresh.tasks.size else None
         found.append(Panel(title, [curve for curve in curves if curve.tasks.size], fresh))
-    found.insert(1, _gaps(group, window, quantity))
+    if measures and len(group.lines) > 1:
+        found.insert(1, _gaps(group, measures[0], window))
     ranks = [_epsilon_rank_curve(line) for line in group.lines]
     eps = {row.get("eps") for line in group.lines for row in line.diagnostics}
     threshold = f" (eps {next(iter(eps)):g})" if len(eps) == 1 and None not in eps else ""
@@ -127,15 +127,14 @@ def panels(group: Group, window: int = 1, quantity: str | None = None) -> list[P
     return [panel for panel in found if panel.curves]
 
 
-def _gaps(group: Group, window: int, quantity: str | None) -> Panel:
-    """The main quantity minus that of a new network on the same task and seed, if there are several methods."""
-    main = next(iter(quantities(group, quantity)), None)
+def _gaps(group: Group, main: Quantity, window: int) -> Panel:
+    """A quantity minus that of a new network on the same task and seed."""
     curves = []
-    for line in group.lines if main is not None and len(group.lines) > 1 else ():
+    for line in group.lines:
         pairs, _ = with_new_network(line, main, group.lines)
         if pairs is not None:
             curves.append(Curve(line, *running_mean(np.array(pairs.tasks), pairs.differences.T, window)))
-    return Panel(f"{main.title if main else 'nothing'}, gap to a new network", curves)
+    return Panel(f"{main.title}, gap to a new network", curves)
 
 
 def running_mean(tasks: np.ndarray, values: np.ndarray, window: int) -> tuple[np.ndarray, np.ndarray]:
