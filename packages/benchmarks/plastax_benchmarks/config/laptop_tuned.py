@@ -38,7 +38,31 @@ _REGRESSION = {
     "reset": {"learning_rate": 1e-2},
 }
 
+_RANDOM_LABELS = {
+    "bp": {"learning_rate": 3e-3},
+    "l2": {"learning_rate": 3e-3, "weight_decay": 1e-3},
+    "er": {"learning_rate": 3e-2, "er_learning_rate": 0.1},
+    "l2_er": {"learning_rate": 3e-2, "weight_decay": 3e-3, "er_learning_rate": 3e-2},
+    "cbp": {"learning_rate": 1e-2, "replacement_rate": 1e-3},
+    "layernorm_l2": {"learning_rate": 3e-3, "weight_decay": 1e-3},
+    "spectral": {"learning_rate": 3e-2, "spectral_strength": 1e-2},
+    "reset": {"learning_rate": 2e-2},
+}
+
+_ANT = {
+    "bp": {"learning_rate": 3e-4},
+    "l2": {"learning_rate": 1e-3, "weight_decay": 1e-3},
+    "er": {"learning_rate": 1e-3, "er_learning_rate": 1e-4},
+    "l2_er": {"learning_rate": 1e-3, "weight_decay": 1e-3, "er_learning_rate": 1e-3},
+    "cbp": {"learning_rate": 1e-3, "replacement_rate": 1e-5},
+    "layernorm_l2": {"learning_rate": 1e-3, "weight_decay": 1e-3},
+    "spectral": {"learning_rate": 1e-3, "spectral_strength": 1e-2},
+    "reset": {"learning_rate": 1e-3},
+}
+
 TUNED: dict[str, dict[str, dict[str, float]]] = {
     "permuted-mnist": _PERMUTED_DIGITS,
+    "random-label-mnist": _RANDOM_LABELS,
     "slowly-changing-regression": _REGRESSION,
+    "slippery-ant": _ANT,
 }
