@@ -9,8 +9,13 @@ from .laptop_tuned import TUNED
 
 
 def laptop(problem: str, method: str) -> dict[str, Any]:
-    """The values that differ from the defaults of the classes, at laptop scale."""
-    return _PROBLEMS[problem] | TUNED.get(problem, {}).get(method, {})
+    """The values that differ from the defaults of the classes, at laptop scale.
+
+    Where `l2_er_gradient` was not tuned, it has the values of `l2_er`, from which its `er_weight` follows.
+    """
+    tuned = TUNED.get(problem, {})
+    both = tuned.get("l2_er", {}) if method == "l2_er_gradient" else {}
+    return _PROBLEMS[problem] | tuned.get(method, both)
 
 
 _DIGITS = {"dataset": "digits", "batch_size": 1, "learning_rate": 0.03}
