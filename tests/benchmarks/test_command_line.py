@@ -32,7 +32,7 @@ def plastax(*arguments, monkeypatch):
         (["sweep", "--help"], [*PROBLEMS, *METHODS]),
         (["methods"], [*METHODS, "Dohare", *(set(settings_of_methods()) - {"er_window"})]),
         (["methods", "--preset", "paper"], ["outside its own sweep"]),
-        (["methods", "--problem", "slippery-ant"], [*METHODS, "spectral_strength 0.001", "dormant_threshold 0.1"]),
+        (["methods", "--problem", "slippery-ant"], [*METHODS, "spectral_strength 0.01", "dormant_threshold 0.1"]),
         (
             ["methods", "--problem", "slippery-ant", "--preset", "paper"],
             ["er_learning_rate 1e-07", "released runs take 1e7"],
@@ -154,7 +154,7 @@ def test_flags_replace_settings():
     config, sweep, _ = run_command.parse("permuted-mnist", arguments)
     assert (config.method.name, config.preset, config.problem.num_tasks) == ("l2", "laptop", 12)
     assert (config.optimizer.learning_rate, config.network.width, config.measurement.yardstick) == (0.5, 8, True)
-    assert (config.method.weight_decay, sweep) == (1e-3, {})
+    assert (config.method.weight_decay, sweep) == (3e-3, {})
     arguments = ["--preset", "paper", "--method=bp", "--channels", "4", "8", "--sweep", "learning-rate=1,2"]
     # The last one counts, for the defaults too.
     paper, sweep, _ = run_command.parse("continual-imagenet", [*arguments, "--sweep=momentum=0.5", "--method", "cbp"])

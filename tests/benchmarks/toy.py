@@ -4,6 +4,7 @@ import numpy as np
 
 from plastax_benchmarks._settings import fields_of
 from plastax_benchmarks.config import configure
+from plastax_benchmarks.config.laptop import laptop
 from plastax_benchmarks.data import Images
 from plastax_benchmarks.methods import METHODS
 from plastax_benchmarks.problems.catalog import ImageSettings
@@ -32,8 +33,12 @@ COLOR = {"channels": (4,), "kernel_sizes": (3,), "dense": (8, 8), "batch_size": 
 
 
 def toy_config(problem, method="bp", **others):
-    """The laptop's configuration, made small."""
-    small = {**SMALL, "er_interval": 7} if "er_interval" in fields_of(METHODS[method]) else dict(SMALL)
+    """The laptop's configuration, made small, with moderate strengths. Tuned ones are strong, and amplify rounding."""
+    kind, moderate = METHODS[method], laptop(problem, method="none")
+    small = SMALL | {name: getattr(kind(), name) for name in kind.strengths if name != "er_weight"}
+    small |= {name: moderate[name] for name in ("learning_rate", *kind.strengths) if name in moderate}
+    if "er_interval" in fields_of(kind):
+        small |= {"er_interval": 7}
     if problem in ("continual-imagenet", "incremental-cifar"):
         del small["width"], small["depth"]
         small |= COLOR

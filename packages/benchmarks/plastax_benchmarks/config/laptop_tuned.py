@@ -38,6 +38,17 @@ _REGRESSION = {
     "reset": {"learning_rate": 1e-2},
 }
 
+_IMAGENET = {
+    "bp": {"learning_rate": 5e-3},
+    "l2": {"learning_rate": 5e-3, "weight_decay": 1e-3},
+    "er": {"learning_rate": 5e-3, "er_learning_rate": 1e-3},
+    "l2_er": {"learning_rate": 5e-3, "weight_decay": 1e-4, "er_learning_rate": 1e-3},
+    "cbp": {"learning_rate": 5e-3, "replacement_rate": 1e-3},
+    "layernorm_l2": {"learning_rate": 5e-3, "weight_decay": 1e-3},
+    "spectral": {"learning_rate": 1e-2, "spectral_strength": 1e-2},
+    "reset": {"learning_rate": 1e-2},
+}
+
 _CIFAR = {
     "bp": {"learning_rate": 1e-2},
     "l2": {"learning_rate": 2e-2, "weight_decay": 3e-4},
@@ -73,6 +84,7 @@ _ANT = {
 
 TUNED: dict[str, dict[str, dict[str, float]]] = {
     "permuted-mnist": _PERMUTED_DIGITS,
+    "continual-imagenet": _IMAGENET,
     "incremental-cifar": _CIFAR,
     "random-label-mnist": _RANDOM_LABELS,
     "slowly-changing-regression": _REGRESSION,
