@@ -137,8 +137,7 @@ _GRIDS: dict[str, LaptopGrid] = {
     "incremental-cifar": LaptopGrid(
         (5e-3, 0.01, 0.02, 0.04),
         (0.01, 0.02),
-        _FOUR
-        | {"weight_decay": (3e-4, 3e-3), "er_learning_rate": (1e-3, 1e-2), "replacement_rate": (1e-4, 1e-3)},
+        _FOUR | {"weight_decay": (3e-4, 3e-3), "er_learning_rate": (1e-3, 1e-2), "replacement_rate": (1e-4, 1e-3)},
         {},
     ),
     "slippery-ant": LaptopGrid((3e-4, 1e-3, 2e-3, 3e-3), (1e-3, 3e-3), _FOUR | {"er_learning_rate": (1e-4, 1e-3)}, {}),
