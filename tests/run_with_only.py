@@ -8,10 +8,14 @@ A fresh virtual environment for each extra would take minutes. `extras_in_fresh_
 import importlib
 import json
 import sys
+import sysconfig
 from importlib.machinery import PathFinder
 from importlib.metadata import packages_distributions
 
 from packaging.utils import canonicalize_name
+
+
+INSTALLED = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
 
 
 class Visible(PathFinder):
@@ -22,8 +26,10 @@ class Visible(PathFinder):
 
     @classmethod
     def find_spec(cls, fullname, path=None, target=None):
-        """Nothing for a hidden module, as if it was not installed."""
-        return None if fullname.split(".")[0] in cls.hidden else super().find_spec(fullname, path, target)
+        """Nothing for a hidden module where it is installed. Other packages may have a copy of it, as ray has."""
+        if path is None and fullname in cls.hidden:
+            path = [folder for folder in sys.path if folder not in INSTALLED]
+        return super().find_spec(fullname, path, target)
 
     @classmethod
     def find_distributions(cls, *arguments, **options):

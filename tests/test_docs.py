@@ -13,10 +13,15 @@ import pytest
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-PAPERS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCS = sorted((ROOT / "docs").rglob("*.md"))
+PAPERS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS]
 
 
-@pytest.mark.parametrize("paper", PAPERS, ids=lambda path: path.name)
+def name_of(path):
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("paper", PAPERS, ids=name_of)
 def test_links_and_pictures_are_there_and_nothing_is_left_to_fill_in(paper):
     text = paper.read_text()
     for target in re.findall(r"\]\((?!http)([^)#]+)(?:#[^)]*)?\)", text):
@@ -35,7 +40,7 @@ BRITISH = (
 PLAIN = [
     ROOT / "CHANGELOG.md",
     *PAPERS,
-    *(path for folder in ("examples", "packages", "kernels") for path in sorted((ROOT / folder).rglob("*.py"))),
+    *(path for folder in ("docs", "examples", "packages", "kernels") for path in sorted((ROOT / folder).rglob("*.py"))),
 ]
 GIVEN = {  # Names of lineax, and a name that earlier versions have stored.
     "CHANGELOG.md": {"standardise"},
@@ -98,7 +103,7 @@ def test_the_sweeps_are_those_of_the_grids_and_the_presets_have_their_best_value
     }
 
 
-@pytest.mark.parametrize("paper", sorted((ROOT / "docs").glob("*.md")), ids=lambda path: path.name)
+@pytest.mark.parametrize("paper", DOCS, ids=name_of)
 def test_examples_in_docs_run(paper):
     for block in docstrings.examples(paper.read_text()):
         docstrings.run(block, paper)
@@ -111,6 +116,13 @@ def test_the_readmes_quickstart_runs_as_pasted():
     ranks = [float(rank) for rank in re.findall(r"effective rank ([\d.]+)", result.stdout)]
     start, end = re.search(r"rises from (\d+) to (\d+);", README).groups()
     assert [round(ranks[0]), round(ranks[-1])] == [pytest.approx(int(start), abs=1), pytest.approx(int(end), abs=1)]
+
+
+def test_the_readmes_quickstart_and_its_table_are_those_of_the_pages():
+    program = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)[0]
+    assert (ROOT / "examples" / "quickstart.py").read_text().endswith(f'"""\n\n{program}')
+    (table,) = re.findall(r"^\| method \| online accuracy.*?\n\n", README, flags=re.DOTALL | re.MULTILINE)
+    assert table in (ROOT / "docs" / "get_started.md").read_text()
 
 
 def test_the_readmes_quickstart_is_the_code_behind_a_row_of_its_table():

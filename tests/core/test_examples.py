@@ -1,6 +1,7 @@
 """The examples run and show what they promise."""
 
 import importlib.util
+import re
 from pathlib import Path
 
 import jax
@@ -41,6 +42,25 @@ def test_effective_rank_rises(name, capsys):
         before, after = load(name).main(steps=50)
     assert after > before
     assert "effective rank of the hidden layers" in capsys.readouterr().out
+
+
+def test_transformer_learns_and_its_effective_rank_rises(capsys):
+    with jax.numpy_dtype_promotion("standard"):
+        loss, after = load("transformer").main(steps=40)
+    before = float(re.search(r"step 1: .* last block ([\d.]+) of 64", capsys.readouterr().out).group(1))
+    assert loss < 0.6 * np.log(256)  # Uniform bytes have a loss of log 256.
+    assert after > before + 5  # Without the term it falls.
+
+
+def test_actor_critic_finds_every_goal(capsys):
+    updates, tasks = 400, 2
+    rewards, replaced = load("reinforcement_learning").main(updates, tasks)
+    # The shortest way to the goal has 3 steps on average. A random walk that goes a step to either side with probability
+    # 1/3 needs 3/2 * d * (12 - d) steps from distance d, 36 on average, so its reward is below 0.03 per step.
+    assert min(rewards) > 0.15
+    # 64 mature units at a rate of 1e-4 make a replacement every 156 updates.
+    assert 2 <= replaced <= updates * tasks * 64e-4
+    assert f"{replaced} hidden units were replaced" in capsys.readouterr().out
 
 
 def test_continual_backprop_replaces_units_and_learns_every_task(capsys):

@@ -88,7 +88,7 @@ class LayerNorm(eqx.Module):
 
 
 class BatchNormState(NamedTuple):
-    """Running statistics of a [`BatchNorm`][]: float32, or wider if the features are."""
+    """Running statistics of a `BatchNorm`: float32, or wider if the features are."""
 
     mean: Float[Array, " units"]
     variance: Float[Array, " units"]
