@@ -61,7 +61,7 @@ def loss(params, seen, last):
 hidden_units = plastax.Units.dense("hidden", lambda params: params["body"], lambda params: params["head"])
 
 
-def main(updates: int = 500, tasks: int = 4) -> tuple[list[float], int]:
+def main(updates: int = 600, tasks: int = 4) -> tuple[list[float], int]:
     keys = jax.random.split(jax.random.key(0), 4)
     draw = jax.nn.initializers.he_normal()
     params = {

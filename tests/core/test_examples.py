@@ -53,13 +53,13 @@ def test_transformer_learns_and_its_effective_rank_rises(capsys):
 
 
 def test_actor_critic_finds_every_goal(capsys):
-    updates, tasks = 400, 2
+    updates, tasks = 600, 2
     rewards, replaced = load("reinforcement_learning").main(updates, tasks)
-    # The shortest way to the goal has 3 steps on average. A random walk that goes a step to either side with probability
-    # 1/3 needs 3/2 * d * (12 - d) steps from distance d, 36 on average, so its reward is below 0.03 per step.
-    assert min(rewards) > 0.15
+    # The shortest way to the goal has 3 steps on average. A random walk, with a step to either side in one of three
+    # cases each, needs 3/2 * d * (12 - d) steps from distance d, 36 on average: a reward below 0.03 per step.
+    assert min(rewards) > 0.1
     # 64 mature units at a rate of 1e-4 make a replacement every 156 updates.
-    assert 2 <= replaced <= updates * tasks * 64e-4
+    assert 4 <= replaced <= updates * tasks * 64e-4
     assert f"{replaced} hidden units were replaced" in capsys.readouterr().out
 
 
