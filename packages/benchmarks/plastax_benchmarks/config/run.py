@@ -7,6 +7,7 @@ from typing import Any
 
 from .._errors import check_name, did_you_mean
 from .._settings import Settings, fields_of, flag, replace, setting, values_for
+from ..loggers.catalog import LogTo
 from ..methods import METHODS, Method
 from ..problems.catalog import PROBLEMS, ImageSettings, ProblemSettings, SlipperyAntSettings
 from .measurement import AntMeasurement, Measurement, TaskMeasurement
@@ -25,8 +26,8 @@ KINDS: dict[str, dict[str, type[Settings]]] = {
 
 PARTS = (*KINDS, "measurement")
 
-PLACES = ("out", "data_dir")
-"""Where files are. The results of a run do not depend on it."""
+PLACES = ("out", "data_dir", "log")
+"""Where files and logs are. The results of a run do not depend on it, so it is not stored with them."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,8 @@ class RunConfig(Settings):
     """Folder of the run; runs/PROBLEM-PRESET-METHOD by default. Repeat the command to resume it."""
     data_dir: Path | None = None
     """Folder of the data sets; $PLASTAX_DATA_DIR or ~/.cache/plastax/data by default."""
+    log: LogTo = "none"
+    """Where to show curves while the run trains, besides its folder."""
 
     def __post_init__(self):
         super().__post_init__()
@@ -103,7 +106,7 @@ class RunConfig(Settings):
         )
 
     def as_json(self) -> dict[str, Any]:
-        """All settings except the folders, as a flat dictionary: everything that the results of a run depend on."""
+        """All settings but `PLACES`, as a flat dictionary: everything that the results of a run depend on."""
         names = {part: getattr(self, part).name for part in KINDS}
         values = {name: value for name, value in self.settings.items() if name not in PLACES}
         return names | {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}

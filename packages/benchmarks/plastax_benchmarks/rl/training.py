@@ -15,6 +15,8 @@ from plastax_kernels import set_lapack_threads
 
 from .._errors import usage_errors
 from ..config import RunConfig
+from ..loggers.catalog import find_logger
+from ..loggers.rows import log_rows
 from ..runs import (
     Diverged,
     RunFolder,
@@ -78,6 +80,7 @@ def run_slippery_ant(
         members = members_of(config, sweep or {})
         shared = shared_config(config, members)
         share = processes.share(len(members))
+        find_logger(config.log if processes.first else "none")
     from .ant import Ant
 
     own = members[share.start : share.stop]
@@ -108,6 +111,7 @@ def train(
     console = (Console() if console is None else console) if processes.first else Console(quiet=True)
     swept = {"sweep": combinations} if (combinations := _combinations(members)) != [{}] else {}
     stored = config.as_json() | swept
+    logger = find_logger(config.log if processes.first else "none")
     if processes.count > 1:
         processes.check_equal(stored | versions())
     may_change = [name for name in MAY_CHANGE if not (programs.config.optimizer.anneal and name == "total_steps")]
@@ -115,7 +119,8 @@ def train(
     with folder, terminate_like_interrupt():
         loop = AntLoop(config, programs, members, folder, console, processes)
         try:
-            loop.train_windows()
+            with log_rows(logger, folder, members, console):
+                loop.train_windows()
         except KeyboardInterrupt:
             if processes.count == 1:  # Others may be in the middle of a window.
                 loop.save()

@@ -1,5 +1,6 @@
 """The run folder."""
 
+import json
 import os
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -17,7 +18,12 @@ from ._streams import Stream, encode
 
 STREAMS = ("metrics", "timing", "diagnostics")
 MAY_CHANGE = ("num_tasks", "checkpoint_every", "out")
+LOGS = ("tensorboard", "wandb")
+"""Folders of loggers, which only repeat what is in the streams."""
 OWN_NAMES = ("config.json", "environment.json", "lock", "checkpoints")
+
+
+Listener = Callable[[str, list[dict[str, Any]]], None]
 
 
 class RunFolder:
@@ -31,6 +37,7 @@ class RunFolder:
         self.path = path
         self._lock: int | None = lock
         self._config, self._tell = config, tell
+        self._listener: Listener | None = None
         self._streams = {name: Stream(path / f"{name}.jsonl") for name in streams}
         self._checkpoints = Checkpoints(path / "checkpoints", keep, tell)
         self._checkpoints.remove_leftovers()
@@ -69,6 +76,12 @@ class RunFolder:
         with hold_interrupts():
             self._write_config()
             self._streams[stream].append(data)
+        if self._listener is not None:
+            self._listener(stream, [json.loads(line) for line in data.splitlines()])
+
+    def listen(self, listener: Listener | None) -> None:
+        """Sets a function that gets the stream and the rows, as they are stored, after each `append`."""
+        self._listener = listener
 
     def save(self, step: int, tree: Any) -> None:
         """Saves a checkpoint, with the current length of every stream. It is on disk when this returns.
@@ -172,7 +185,7 @@ def _prepare(path: Path) -> None:
 def _holds_nothing(path: Path) -> bool:
     """Whether a folder only has settings, because the run failed before anything was saved."""
     own = {"config.json", "environment.json", "lock"}
-    files = [file for file in path.rglob("*") if not file.is_dir()]
+    files = [file for file in path.rglob("*") if not file.is_dir() and file.relative_to(path).parts[0] not in LOGS]
     return all(file.stat().st_size == 0 or (file.parent == path and file.name in own) for file in files)
 
 

@@ -19,6 +19,8 @@ from plastax_kernels import set_lapack_threads
 from .._errors import usage_errors
 from ..config import RunConfig
 from ..config.measurement import TaskMeasurement
+from ..loggers.catalog import find_logger
+from ..loggers.rows import log_rows
 from ..problems.catalog import SupervisedProblem
 from ..problems.load import load_problem
 from ..runs import (
@@ -92,6 +94,7 @@ def run(
     with usage_errors():
         members = members_of(config, sweep or {})
         share = processes.share(len(members))
+        logger = find_logger(config.log if processes.first else "none")
         assert isinstance(config.problem, SupervisedProblem)
         problem, data = load_problem(config.problem, config.data_dir)
     stored = config.as_json() | ({"sweep": combinations_of(sweep)} if sweep else {})
@@ -105,7 +108,8 @@ def run(
         loop = Loop(config, groups, members, share, folder, console, processes, shares)
         loop.restore()
         try:
-            loop.train_tasks()
+            with log_rows(logger, folder, members, console):
+                loop.train_tasks()
         except KeyboardInterrupt:
             if processes.count == 1:  # Others may be in the middle of a task.
                 loop.save()

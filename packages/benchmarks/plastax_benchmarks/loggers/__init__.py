@@ -1,0 +1,1 @@
+"""Where the numbers of a run go besides its folder: TensorBoard or Weights & Biases."""
