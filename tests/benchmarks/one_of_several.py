@@ -56,7 +56,7 @@ def toy_ant(folder, tasks=(4,), job=None, diagnose=2):
 def toy_run(folder, tasks=4, job=None, kill=None):
     """Trains six members on a few bits."""
     settings = {"seeds": 3, "num_tasks": tasks, "checkpoint_every": 2, "epsilon_rank_every": 2, "epsilon_rank_rows": 5}
-    config = toy_config("slowly-changing-regression", "l2_er", out=Path(folder), **settings)
+    config = toy_config("slowly-changing-regression", "l2_er", out=Path(folder), log="tensorboard", **settings)
     with Processes() if job is None else start_processes(*job) as processes:
         # Not before: a job may restrict the devices of a process.
         from plastax_benchmarks.training import loop, replicas

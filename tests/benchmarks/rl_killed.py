@@ -32,5 +32,5 @@ class Deadly(AntPrograms):
 if __name__ == "__main__":
     jax.config.update("jax_numpy_dtype_promotion", "strict")
     set_lapack_threads(1)
-    config = everything(Path(sys.argv[1]))
+    config = everything(Path(sys.argv[1])).replace(log="tensorboard")
     train(config, Deadly(config, Sledge(), int(sys.argv[2])), console=QUIET)

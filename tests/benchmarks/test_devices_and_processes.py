@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from logger_support import assert_in_tensorboard
 from one_of_several import toy_ant, toy_run
 
 from plastax_benchmarks._errors import UsageError
@@ -124,6 +125,8 @@ def test_a_process_that_dies_ends_the_others_and_a_restart_resumes(tmp_path, alo
         assert output.startswith("1 devices: done"), errors
     for stream in ("metrics.jsonl", "diagnostics.jsonl"):
         assert (Path(killed) / stream).read_bytes() == (Path(whole) / stream).read_bytes()
+    for folder in (alone, whole, killed):  # Process 0 alone logs.
+        assert_in_tensorboard(folder, ["learning_rate"])
 
 
 def pair():

@@ -1,6 +1,7 @@
 """Runs of the tiny environment: what is written, what survives a kill, what stops a run."""
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
+from logger_support import assert_in_tensorboard, assert_in_wandb
 from rl_support import QUIET, Sledge, everything, tiny
 
 import plastax_diagnostics as diagnostics
@@ -117,9 +119,18 @@ def test_a_killed_run_ends_with_the_same_numbers(whole, programs, tmp_path):
     killed = subprocess.run(command, capture_output=True, text=True)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert len(read_stream(tmp_path / "run" / "metrics.jsonl")) == 6
-    train(everything(tmp_path / "run"), programs, console=QUIET)
+    train(everything(tmp_path / "run").replace(log="tensorboard"), programs, console=QUIET)
     for name in ("metrics.jsonl", "changes.jsonl", "diagnostics.jsonl", "spectra/task2_start_actor_seed1.npz"):
         assert (tmp_path / "run" / name).read_bytes() == (whole / name).read_bytes(), name
+    assert_in_tensorboard(tmp_path / "run")
+
+
+@pytest.mark.usefixtures("wandb_offline")
+def test_a_finished_run_is_logged_later(whole, programs, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(whole, run)
+    train(everything(run).replace(log="wandb"), programs, console=QUIET)
+    assert_in_wandb(run, window=128)
 
 
 def test_the_window_of_the_effective_rank_restarts_with_the_update_after_a_change(programs):

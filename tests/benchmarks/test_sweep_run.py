@@ -312,7 +312,7 @@ def test_a_sweep_that_is_killed_resumes(tmp_path):
 def test_the_local_engine_stops_its_workers(tmp_path):
     engine = LocalEngine(tmp_path / "logs", workers=2)
     for name in "xyz":
-        engine.submit(name, {"what": "run", "folder": str(tmp_path), "name": name, "data_dir": None})
+        engine.submit(name, {"what": "run", "folder": str(tmp_path), "name": name, "data_dir": None, "log": "none"})
     assert engine.running() == {"x", "y"}
     engine.stop()
     assert engine.running() == set()

@@ -12,6 +12,7 @@ import tyro
 from .._errors import UsageError, check_name, usage_errors
 from ..config import PRESETS, RunConfig
 from ..config.run import without_effect
+from ..loggers.catalog import find_logger
 from ..methods import METHODS, check_method
 from ..problems.catalog import PROBLEMS
 from ._engines import EngineOptions, check_options, make_engine
@@ -119,7 +120,8 @@ def start(
     check_options(options)
     console = Console()
     opened = peek_sweep if dry_run else open_sweep
-    data_dir = next(iter(configs.values())).data_dir
+    any_config = next(iter(configs.values()))
+    find_logger(any_config.log)  # Here, and not in the first worker.
     with opened(out, configs) as folder, terminate_like_interrupt(), tempfile.TemporaryDirectory() as scratch:
         engine = make_engine(options, None, Path(scratch)) if dry_run else make_engine(options, out, out / "logs")
         try:
@@ -129,7 +131,7 @@ def start(
             if dry_run:
                 return
             folder.write()
-            result = run_jobs(folder, engine, console, data_dir)
+            result = run_jobs(folder, engine, console, any_config.data_dir, any_config.log)
         except KeyboardInterrupt:
             engine.stop()
             saved = f"What is done is saved in {out}: repeat the command to resume."

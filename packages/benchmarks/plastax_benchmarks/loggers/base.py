@@ -1,8 +1,9 @@
 """What a logger is."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 
 class Point(NamedTuple):
@@ -21,7 +22,7 @@ class Point(NamedTuple):
     values: dict[str, float]
 
 
-class Logger(Protocol):
+class Logger(ABC):
     """Writes points somewhere. Any method may raise any exception."""
 
     title: ClassVar[str]
@@ -31,6 +32,7 @@ class Logger(Protocol):
     words: str
     """Where to find the curves."""
 
+    @abstractmethod
     def __init__(self, folder: Path, config: Mapping[str, Any], members: Mapping[str, Mapping[str, Any]]):
         """Starts, or starts again: everything that the run has so far is logged next.
 
@@ -40,16 +42,15 @@ class Logger(Protocol):
         - `config`: the content of its `config.json`.
         - `members`: the name of each member, with its seed and its values of a sweep.
         """
-        ...
 
+    @abstractmethod
     def log(self, points: Sequence[Point]) -> None:
         """Writes points. Those of one member are in order."""
-        ...
 
+    @abstractmethod
     def close(self, *, failed: bool) -> None:
         """Ends the log of a run, which may have failed."""
-        ...
 
+    @abstractmethod
     def abandon(self) -> None:
         """Closes files after an error, without waiting for anything."""
-        ...

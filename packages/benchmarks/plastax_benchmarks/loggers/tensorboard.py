@@ -1,5 +1,7 @@
 """TensorBoard: event files in the run folder."""
 
+import contextlib
+import socket
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,16 +23,19 @@ class TensorBoard(Logger):
     def __init__(self, folder: Path, config: Mapping[str, Any], members: Mapping[str, Mapping[str, Any]]):
         # `tensorboardX.SummaryWriter` writes in a thread, which ends when the disk is full. Then the run would wait
         # forever. This is the writer below it.
-        from tensorboardX.event_file_writer import EventsWriter
+        from tensorboardX.record_writer import RecordWriter
 
         place = folder / "tensorboard"
         self.words = f"`tensorboard --logdir {place}` shows the curves"
-        self._writers: dict[str, EventsWriter] = {}
+        self._writers: dict[str, RecordWriter] = {}
         for old in place.glob(f"*/*{SUFFIX}"):
             old.unlink()
+        # A new name, for a TensorBoard that is reading the old file.
+        name = f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}{SUFFIX}"
         for member in members:
             (place / member).mkdir(parents=True, exist_ok=True)
-            self._writers[member] = EventsWriter(str(place / member / "events"), SUFFIX)
+            self._writers[member] = RecordWriter(str(place / member / name))
+            self._write(member, 0, file_version="brain.Event:2")
             # A TensorBoard that is already open forgets the points of the old file.
             self._write(member, 0, session_log={"status": "START"})
 
@@ -46,7 +51,7 @@ class TensorBoard(Logger):
         from tensorboardX.proto import event_pb2
 
         event = event_pb2.Event(wall_time=time.time(), step=step, **content)  # pyright: ignore[reportAttributeAccessIssue]
-        self._writers[member].write_event(event)
+        self._writers[member].write(event.SerializeToString())
 
     def close(self, *, failed: bool) -> None:
         """Closes the files."""
@@ -54,5 +59,7 @@ class TensorBoard(Logger):
             writer.close()
 
     def abandon(self) -> None:
-        """Closes the files."""
-        self.close(failed=True)
+        """Closes the files, which tries once more to write what is left."""
+        for writer in self._writers.values():
+            with contextlib.suppress(OSError):
+                writer.close()

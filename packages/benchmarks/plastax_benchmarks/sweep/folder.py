@@ -13,6 +13,7 @@ from typing import Any
 
 from .._errors import UsageError
 from ..config import RunConfig
+from ..loggers.catalog import LogTo
 from ..runs import RunError, take_lock, write_atomic
 from ..training.members import Member, Sweep, members_of
 
@@ -79,10 +80,10 @@ class SweepFolder:
     def __init__(self, path: Path, bases: dict[str, dict[str, Any]], jobs: Sequence[Job]):
         self.path, self.bases, self.jobs = path, bases, list(jobs)
 
-    def config(self, job: Job, data_dir: Path | None = None) -> RunConfig:
+    def config(self, job: Job, data_dir: Path | None = None, log: LogTo = "none") -> RunConfig:
         """The configuration of a job, with its seeds and its folder."""
         values = self.bases[job.method] | {"seed": job.seed, "seeds": job.seeds}
-        return RunConfig.from_json(values, out=self.path / job.name, data_dir=data_dir)
+        return RunConfig.from_json(values, out=self.path / job.name, data_dir=data_dir, log=log)
 
     def members(self) -> set[tuple[str, int, str]]:
         """All members that some job has, each as method, seed, and values."""

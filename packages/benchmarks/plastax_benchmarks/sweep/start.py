@@ -9,6 +9,7 @@ from rich.console import Console
 
 from .._errors import UsageError
 from ..config import RunConfig
+from ..loggers.catalog import LogTo
 from ..runs import RunStopped
 from ..training.members import Member, Sweep
 from ..training.progress import elapsed
@@ -102,7 +103,9 @@ class Result(NamedTuple):
     failed: dict[str, Outcome]
 
 
-def run_jobs(folder: SweepFolder, engine: Engine, console: Console, data_dir: Path | None = None) -> Result:
+def run_jobs(
+    folder: SweepFolder, engine: Engine, console: Console, data_dir: Path | None = None, log: LogTo = "none"
+) -> Result:
     """Runs all jobs of a sweep that are not over. Ctrl-C ends the workers, which save their state first.
 
     **Arguments:**
@@ -111,8 +114,9 @@ def run_jobs(folder: SweepFolder, engine: Engine, console: Console, data_dir: Pa
     - `engine`: what runs them.
     - `console`: where to show progress.
     - `data_dir`: the folder of the data sets.
+    - `log`: where to log the numbers of each job.
     """
-    runner = _Runner(folder, engine, data_dir)
+    runner = _Runner(folder, engine, {"data_dir": _place(data_dir), "log": log})
     progress = SweepProgress(folder, console)
     try:
         with progress:
@@ -132,8 +136,8 @@ def run_jobs(folder: SweepFolder, engine: Engine, console: Console, data_dir: Pa
 class _Runner:
     """What is waiting for a reply, and what to do with a job that has ended."""
 
-    def __init__(self, folder: SweepFolder, engine: Engine, data_dir: Path | None):
-        self.folder, self.engine, self.data_dir = folder, engine, data_dir
+    def __init__(self, folder: SweepFolder, engine: Engine, places: Mapping[str, str | None]):
+        self.folder, self.engine, self.places = folder, engine, places
         self.waiting: dict[str, Job] = {}
         self.failed: dict[str, Outcome] = {}
         self._done_at_death: dict[str, int] = {}
@@ -142,7 +146,7 @@ class _Runner:
         self.folder.forget(job)
         self.waiting[job.name] = job
         request = {"what": "run", "folder": str(self.folder.path.absolute()), "name": job.name}
-        self.engine.submit(job.name, request | {"data_dir": _place(self.data_dir)})
+        self.engine.submit(job.name, {**request, **self.places})
 
     def handle(self, name: str, reply: Mapping[str, Any]) -> None:
         job = self.waiting.pop(name)

@@ -20,6 +20,7 @@ from rich.console import Console
 
 from .._errors import UsageError
 from ..config import RunConfig
+from ..loggers.catalog import LogTo
 from ..problems.catalog import SlipperyAntSettings
 from ..runs import Diverged, RunBusy, RunError, write_atomic
 from .folder import OUTCOME, Job, Outcome, SweepFolder, read_sweep_folder
@@ -44,11 +45,11 @@ def serve(request: Mapping[str, Any]) -> dict[str, Any]:
         except Exception as error:
             return {"outcome": asdict(_in_words(error))}
         return {"speed": speed}
-    outcome = run_job(Path(request["folder"]), request["name"], data_dir)
+    outcome = run_job(Path(request["folder"]), request["name"], data_dir, request["log"])
     return {"outcome": None if outcome is None else asdict(outcome)}
 
 
-def run_job(path: Path, name: str, data_dir: Path | None = None) -> Outcome | None:
+def run_job(path: Path, name: str, data_dir: Path | None = None, log: LogTo = "none") -> Outcome | None:
     """Runs a job of a sweep, or resumes it.
 
     **Arguments:**
@@ -56,6 +57,7 @@ def run_job(path: Path, name: str, data_dir: Path | None = None) -> Outcome | No
     - `path`: the folder of the sweep.
     - `name`: of the job.
     - `data_dir`: the folder of the data sets.
+    - `log`: where to log its numbers.
 
     **Returns:**
 
@@ -66,11 +68,11 @@ def run_job(path: Path, name: str, data_dir: Path | None = None) -> Outcome | No
     logs = path / "logs"
     try:
         logs.mkdir(exist_ok=True)
-        with (logs / f"{name}.txt").open("a") as log:
+        with (logs / f"{name}.txt").open("a") as file:
             try:
-                _run(folder, job, data_dir, Console(file=log, width=120))
+                _run(folder.config(job, data_dir, log), job, Console(file=file, width=120))
             except Exception as error:
-                outcome = _in_words(error, log)
+                outcome = _in_words(error, file)
                 if outcome.kind != "stopped":
                     _record(folder, job, outcome)
                 return outcome
@@ -81,8 +83,7 @@ def run_job(path: Path, name: str, data_dir: Path | None = None) -> Outcome | No
     return None
 
 
-def _run(folder: SweepFolder, job: Job, data_dir: Path | None, console: Console) -> None:
-    config = folder.config(job, data_dir)
+def _run(config: RunConfig, job: Job, console: Console) -> None:
     sweep = job.combinations if any(job.combinations) else ()
     if isinstance(config.problem, SlipperyAntSettings):
         from ..rl.training import run_slippery_ant as run
