@@ -20,6 +20,7 @@ MODULES = {
     "tfds": ["tensorflow", "tensorflow_datasets", "plastax_benchmarks.data._prepare"],
     "rl": ["plastax_benchmarks.rl.ant", "plastax_benchmarks.rl.play", "brax.envs"],
     "ray": ["ray", "plastax_benchmarks.sweep.cluster"],
+    "loggers": ["tensorboardX.record_writer", "wandb", "plastax_benchmarks.loggers.rows"],
     "bench": ["torch", "flax.linen", "plastax_benchmarks.bench.convolutions", "plastax_benchmarks.bench.spectra"],
     "gpu": ["jax_triton", "plastax_benchmarks.bench.cases", "plastax_benchmarks.bench.kernels"],
 }
@@ -36,6 +37,7 @@ PAGES = {
 
 
 COMMANDS_OF = {
+    "loggers": [["run", "permuted-mnist", "--log", "wandb", "--help"]],
     "tfds": [["data", "prepare", "--help"]],
     "bench": [["bench", "convolutions", "--help"], ["bench", "spectra", "--help"]],
 }

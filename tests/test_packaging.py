@@ -28,6 +28,9 @@ LARGE = {"tfds": {"tensorflow-cpu", "tensorflow"}, "bench": {"torch"}}
 COMPARED = {"curvlinops": "curvlinops-for-pytorch", "pyhessian": "pyhessian", "torch": "torch"}
 """Modules that the extra `bench` brings, for comparisons alone. The tests do not install them."""
 
+LOGGERS = {"tensorboardX", "wandb"}
+"""Modules that the extra `loggers` brings. Brax brings the first one, too."""
+
 
 @pytest.mark.parametrize("extra", MODULES, ids=lambda extra: extra or "core")
 def test_an_extra_brings_what_its_documented_commands_need(extra):
@@ -58,10 +61,11 @@ def test_every_extra_for_users_is_tried():
         ("plastax_kernels", "", {"jax_triton", "triton"}),
         ("plastax", "", set()),
         ("plastax_diagnostics", "", {"matplotlib"}),
-        ("plastax_benchmarks", "benchmarks", {"brax", "flax", "ray", *COMPARED}),
-        ("plastax_benchmarks", "rl", {"ray", *COMPARED}),
-        ("plastax_benchmarks", "bench", {"brax", "ray"}),
-        ("plastax_benchmarks", "all", set(COMPARED)),
+        ("plastax_benchmarks", "benchmarks", {"brax", "flax", "ray", *LOGGERS, *COMPARED}),
+        ("plastax_benchmarks", "rl", {"ray", "wandb", *COMPARED}),
+        ("plastax_benchmarks", "bench", {"brax", "ray", *LOGGERS}),
+        ("plastax_benchmarks", "loggers", {"brax", "flax", "ray", *COMPARED}),
+        ("plastax_benchmarks", "all", {"wandb", *COMPARED}),
     ],
 )
 def test_every_import_is_installed(package, extra, elsewhere):
