@@ -39,7 +39,7 @@ class Logger(ABC):
         **Arguments:**
 
         - `folder`: the run folder.
-        - `config`: the content of its `config.json`.
+        - `config`: its settings, as in `config.json`.
         - `members`: the name of each member, with its seed and its values of a sweep.
         """
 

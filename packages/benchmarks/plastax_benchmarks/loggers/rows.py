@@ -1,9 +1,8 @@
 """Passes the rows of a run folder to a logger. A logger that fails never stops a run."""
 
 import contextlib
-import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ STREAMS = ("diagnostics", "metrics")
 def log_rows(
     kind: type[Logger] | None,
     folder: RunFolder,
+    config: Mapping[str, Any],
     members: Sequence[tuple[int, Mapping[str, Any]]],
     console: Console,
 ) -> Iterator[None]:
@@ -36,6 +36,7 @@ def log_rows(
 
     - `kind`: the logger; `None` logs nothing.
     - `folder`: the run folder, after `restore`.
+    - `config`: its settings, as stored.
     - `members`: the seed of each member, and its values of the settings that are swept.
     - `console`: where to print where the curves are.
     """
@@ -44,7 +45,7 @@ def log_rows(
         return
     names = {member_name(seed, values): {"seed": seed, **values} for seed, values in members}
     log = _SafeLog(kind, folder.path, names, list(members[0][1]))
-    log.start(console)
+    log.start(config, console)
     folder.listen(log.add)
     try:
         yield
@@ -101,10 +102,9 @@ class _SafeLog:
         self._kind, self._path, self._members, self._swept = kind, path, members, swept
         self._logger: Logger | None = None
 
-    def start(self, console: Console) -> None:
+    def start(self, config: Mapping[str, Any], console: Console) -> None:
         """Opens the log, and adds what the run has so far."""
-        with self._switched_off():
-            config = json.loads((self._path / "config.json").read_bytes())
+        with self._guarded():
             self._logger = self._kind(self._path, config, self._members)
             earlier = [point for stream, row in stored_rows(self._path) for point in self._points(stream, [row])]
             if earlier:
@@ -114,26 +114,28 @@ class _SafeLog:
     def add(self, stream: str, rows: Sequence[Row]) -> None:
         """Logs rows that were just written."""
         if self._logger is not None and stream in STREAMS:
-            with self._switched_off():
+            with self._guarded():
                 self._logger.log(self._points(stream, rows))
 
     def close(self, *, failed: bool) -> None:
         """Ends the log."""
         if self._logger is not None:
-            with self._switched_off():
+            with self._guarded():
                 self._logger.close(failed=failed)
 
     def _points(self, stream: str, rows: Sequence[Row]) -> list[Point]:
         return points_of(stream, rows, self._swept)
 
     @contextlib.contextmanager
-    def _switched_off(self) -> Iterator[None]:
+    def _guarded(self) -> Iterator[None]:
         """Around everything that a logger does. After an error it is not called again."""
         try:
             yield
         except Exception as error:
             logger, self._logger = self._logger, None
-            _drop(logger.abandon if logger is not None else lambda: None)
+            if logger is not None:
+                with contextlib.suppress(Exception):
+                    logger.abandon()
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             print(
                 f"plastax: logging to {self._kind.title} failed ({type(error).__name__}: {reason}) and is now off; the "
@@ -142,8 +144,3 @@ class _SafeLog:
                 file=sys.stderr,
                 flush=True,
             )
-
-
-def _drop(abandon: Callable[[], None]) -> None:
-    with contextlib.suppress(Exception):
-        abandon()

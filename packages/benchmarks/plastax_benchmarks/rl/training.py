@@ -118,18 +118,18 @@ def train(
     folder = open_folder(processes, config.folder, stored, read=stored_form, streams=STREAMS, may_change=may_change)
     with folder, terminate_like_interrupt():
         loop = AntLoop(config, programs, members, folder, console, processes)
-        try:
-            with log_rows(logger, folder, members, console):
+        with log_rows(logger, folder, stored, members, console):
+            try:
                 loop.train_windows()
-        except KeyboardInterrupt:
-            if processes.count == 1:  # Others may be in the middle of a window.
-                loop.save()
-            if processes.lost is None:
-                console.print(
-                    f"Stopped after {loop.saved * loop.plan.window_steps:,} of {loop.plan.steps:,} steps, which are "
-                    f"saved in {folder.path}: repeat the command to resume."
-                )
-            raise
+            except KeyboardInterrupt:
+                if processes.count == 1:  # Others may be in the middle of a window.
+                    loop.save()
+                if processes.lost is None:
+                    console.print(
+                        f"Stopped after {loop.saved * loop.plan.window_steps:,} of {loop.plan.steps:,} steps, which "
+                        f"are saved in {folder.path}: repeat the command to resume."
+                    )
+                raise
         if processes.first:
             folder.write("returns.png", figure(loop.history, config, combinations))
         loop.name_failed()

@@ -107,18 +107,18 @@ def run(
     with folder, terminate_like_interrupt():
         loop = Loop(config, groups, members, share, folder, console, processes, shares)
         loop.restore()
-        try:
-            with log_rows(logger, folder, members, console):
+        with log_rows(logger, folder, stored, members, console):
+            try:
                 loop.train_tasks()
-        except KeyboardInterrupt:
-            if processes.count == 1:  # Others may be in the middle of a task.
-                loop.save()
-            if processes.lost is None:
-                console.print(
-                    f"Stopped after {loop.saved or 0} of {loop.problem.num_tasks} tasks, which are saved in "
-                    f"{folder.path}: repeat the command to resume."
-                )
-            raise
+            except KeyboardInterrupt:
+                if processes.count == 1:  # Others may be in the middle of a task.
+                    loop.save()
+                if processes.lost is None:
+                    console.print(
+                        f"Stopped after {loop.saved or 0} of {loop.problem.num_tasks} tasks, which are saved in "
+                        f"{folder.path}: repeat the command to resume."
+                    )
+                raise
         loop.name_failed()
         return folder.path
 
