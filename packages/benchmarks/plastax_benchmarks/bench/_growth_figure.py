@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..report.figure import save_png
+from ..report.style import save_png
 
 
 if TYPE_CHECKING:

@@ -64,7 +64,7 @@ def compare_ranks(line: Line, lines: Sequence[Line], quantity: Quantity, kind: s
     - `quantity`: the main quantity.
     - `kind`: what ranks are compared with, from `compared_with`.
     """
-    ranks, results = line.epsilon_ranks(), _results(line, lines, quantity, kind)
+    ranks, results = line.epsilon_ranks(), results_by_seed(line, lines, quantity, kind)
     sign = 1 if quantity.higher_is_better else -1
     correlations, points = [], []
     for seed in line.seeds:
@@ -108,7 +108,7 @@ def _fallen_half_way(series: np.ndarray) -> int | None:
     return int(below[0]) + SMOOTH // 2 if len(below) else None
 
 
-def _results(line: Line, lines: Sequence[Line], quantity: Quantity, kind: str) -> dict[int, dict[int, float]]:
+def results_by_seed(line: Line, lines: Sequence[Line], quantity: Quantity, kind: str) -> dict[int, dict[int, float]]:
     """The main quantity, or its gap to a new network, by seed and task."""
     if kind == "gap":
         pairs, _ = with_new_network(line, quantity, lines)

@@ -1,6 +1,5 @@
 """The figure of a report: panels for each problem, with curves over tasks that are labeled at their ends."""
 
-import io
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,22 +7,20 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ..methods import METHODS
 from .epsilon_rank import at_switches
-from .files import write_file
 from .group import Group, Line, group_runs
 from .pairs import with_new_network
 from .quantities import TEST, Quantity, quantities
 from .read import number, read_runs
 from .statistics import interval_half_widths
+from .style import look_of, save_png
 
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure, SubFigure
+    from matplotlib.figure import SubFigure
 
 
-STYLES = ("-", "--", ":", "-.")
 LABEL_SIZE = 7.5
 PANEL = (3.1, 2.9)
 COLUMNS = 3
@@ -91,13 +88,6 @@ def draw_groups(groups: Sequence[Group], path: Path, smooth: int | None = None, 
         axes = subfigure.subplots(lines, count, squeeze=False).ravel()
         _draw_group(subfigure, axes, group, window, contents, height, every_panel=longest <= LONGEST_LABEL)
     save_png(figure, path, dpi=150)
-
-
-def save_png(figure: "Figure", path: Path, dpi: int) -> None:
-    """Writes a figure completely or not at all. If the disk is full, the message of the `OSError` is a sentence."""
-    image = io.BytesIO()
-    figure.savefig(image, format="png", dpi=dpi)
-    write_file(path, image.getvalue())
 
 
 def panels(group: Group, window: int = 1, quantity: str | None = None) -> list[Panel]:
@@ -244,7 +234,7 @@ def _draw_panel(axis: "Axes", panel: Panel, group: Group, height: float | None) 
 
     opacity = 0.18 if len(panel.curves) <= 4 else 0.09
     for curve in panel.curves:
-        color, style = _look(curve.line, group)
+        color, style, _ = look_of(curve.line, group.lines)
         few = "o" if len(curve.tasks) <= 12 else ""
         mean = curve.values.mean(1)
         axis.plot(_numbers(curve), mean, lw=1.5, marker=few, ms=2.5, color=color, ls=style)
@@ -284,7 +274,7 @@ def _label_ends(axis: "Axes", curves: Sequence[Curve], group: Group, height: flo
     room = 0.72 * height
     heights = apart([end[1] for end in ends], gap=1.25 * LABEL_SIZE / 72 / room, low=0.0, high=1.0)
     for curve, end, place in zip(curves, ends, heights, strict=True):
-        color, _ = _look(curve.line, group)
+        color = look_of(curve.line, group.lines).color
         axis.plot(
             [end[0], 1.05], [end[1], place], transform=axis.transAxes, color=color, lw=0.6, alpha=0.6, clip_on=False
         )
@@ -296,29 +286,3 @@ def _label_ends(axis: "Axes", curves: Sequence[Curve], group: Group, height: flo
 def _numbers(curve: Curve) -> np.ndarray:
     """The tasks of a curve as numbered on the axis."""
     return np.array([number(task, curve.line.unit) for task in curve.tasks.tolist()])
-
-
-def _look(line: Line, group: Group) -> tuple[str, str]:
-    """Color and line style. If all lines are of one method, as in a sweep, each has its own color."""
-    if len({other.method for other in group.lines}) == 1 < len(group.lines):
-        colors = [kind.color for kind in METHODS.values()]
-        return colors[line.variant % len(colors)], STYLES[line.variant // len(colors) % len(STYLES)]
-    style = STYLES[line.variant % len(STYLES)]
-    if line.is_yardstick and line.variant == 0:
-        style = "--"  # A reference for the others.
-    color = METHODS[line.method].color if line.method in METHODS else _spare(line.method)
-    return _lighter(color, line.variant // len(STYLES)), style
-
-
-def _lighter(color: str, times: int) -> str:
-    """A color between this one and white, since a sweep may have more lines than there are styles."""
-    parts = (int(color[place : place + 2], 16) for place in (1, 3, 5))
-    return "#" + "".join(f"{round(255 - (255 - part) * 0.7**times):02x}" for part in parts)
-
-
-def _spare(method: str) -> str:
-    """A color for a method that is not part of plastax, the same in every figure."""
-    import colorsys
-
-    share = sum(ord(letter) * (7 + place) for place, letter in enumerate(method)) % 97 / 97
-    return "#" + "".join(f"{round(255 * part):02x}" for part in colorsys.hsv_to_rgb(share, 0.65, 0.6))

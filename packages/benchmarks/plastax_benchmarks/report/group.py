@@ -96,11 +96,16 @@ class Line:
             len(known), len(self.seeds)
         )
 
-    def epsilon_ranks(self, when: str = "start", rows: str = "held_out") -> dict[int, dict[int, float]]:
-        """Epsilon-ranks by seed and task, as measured at the start or end of tasks on held-out or training rows."""
+    def epsilon_ranks(
+        self, when: str = "start", rows: str = "held_out", field: str = "epsilon_rank"
+    ) -> dict[int, dict[int, float]]:
+        """Epsilon-ranks by seed and task, as measured at the start or end of tasks on held-out or training rows.
+
+        `field` is another number of `diagnostics.jsonl` to take instead.
+        """
         found: dict[int, dict[int, float]] = {seed: {} for seed in self.seeds}
         for row in self.diagnostics:
-            value, task, seed = _value(row.get("epsilon_rank")), row.get(self.unit), row.get("seed")
+            value, task, seed = _value(row.get(field)), row.get(self.unit), row.get("seed")
             asked = row.get("when") == when and row.get("rows") == rows
             if asked and value is not None and isinstance(task, int) and seed in found:
                 found[seed][task] = value

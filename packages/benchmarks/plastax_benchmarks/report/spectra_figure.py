@@ -8,8 +8,8 @@ from typing import NamedTuple
 from plastax_diagnostics import CurvatureSummary, draw_density, stretch_eigenvalue_axis
 
 from ..runs import ReportPlace
-from .figure import save_png
 from .spectra import Reports
+from .style import save_png
 
 
 COLORS = {"train": "tab:blue", "held_out": "tab:orange"}
