@@ -34,7 +34,18 @@ def test_differences_are_paired_by_seed_as_in_scipy(tmp_path):
             assert one[name]["of"] == [0, 1, 2, 3, 4]
     section = table(whole, "comparison by")
     assert section.title == "digits (laptop): comparison by online accuracy in the last quarter"
-    assert section.columns[2:] == ("minus bp (95 % interval)", "l2_er minus this (95 % interval)")  # No yardstick.
+    assert section.columns[2:] == (  # No yardstick, so no verdict.
+        "minus bp (95 % interval)",
+        "l2_er minus this (95 % interval)",
+        "P(better than bp) (95 % interval)",
+        "P(l2_er better) (95 % interval)",
+    )
+    for line in whole["lines"]:
+        mine, chance = last[line["method"]], line["comparison"]["better_than_bp"]
+        if line["method"] == "bp":
+            assert chance is None
+        else:
+            assert chance["mean"] == stats.mannwhitneyu(mine, last["bp"]).statistic / 25
     assert [row[2] == "-" for row in section.rows] == [True, False, False]
     assert "too narrow" not in legend(whole)
 

@@ -6,7 +6,8 @@ import pytest
 from report_support import EIGHT, epsilon_rank, group_of, write_run
 from scipy import stats
 
-from plastax_benchmarks.report.figure import apart, band, draw, panels, running_mean
+from plastax_benchmarks.report.curves import band, panels, running_mean
+from plastax_benchmarks.report.figure import apart, draw
 from plastax_benchmarks.report.group import group_runs
 from plastax_benchmarks.report.read import read_runs
 

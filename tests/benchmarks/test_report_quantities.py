@@ -7,7 +7,7 @@ from report_support import EIGHT, group_of, summary, table, write_ant, write_run
 from plastax_benchmarks._errors import UsageError
 from plastax_benchmarks.cli.report import report
 from plastax_benchmarks.report.best import best_of
-from plastax_benchmarks.report.figure import panels
+from plastax_benchmarks.report.curves import panels
 
 
 ALL = {"test_accuracy": 0.5, "train_accuracy": 0.75, "loss": 1.0, "test_loss": 2.0}

@@ -13,7 +13,8 @@ from report_support import EIGHT, epsilon_rank, summary, table, write_ant, write
 from rich.console import Console
 
 from plastax_benchmarks.cli.report import report
-from plastax_benchmarks.report.figure import draw, panels
+from plastax_benchmarks.report.curves import panels
+from plastax_benchmarks.report.figure import draw
 from plastax_benchmarks.report.group import group_runs
 from plastax_benchmarks.report.read import find_runs, read_runs
 from plastax_benchmarks.report.sections import sections

@@ -8,7 +8,13 @@ import numpy as np
 from .group import Line
 from .pairs import pairs_of, with_new_network
 from .quantities import Quantity
-from .statistics import bootstrap_interval, interquartile_mean, mean_interval, over_seeds
+from .statistics import (
+    bootstrap_interval,
+    interquartile_mean,
+    mean_interval,
+    over_seeds,
+    probability_of_improvement,
+)
 
 
 MARGIN = 0.02
@@ -29,6 +35,8 @@ def compare(line: Line, lines: Sequence[Line], quantity: Quantity, edge: int) ->
         "bootstrap_interval": bootstrap_interval([last]),
         "minus_bp": difference(line, _only(lines, "bp"), quantity, edge),
         "l2_er_minus": difference(_only(lines, "l2_er"), line, quantity, edge),
+        "better_than_bp": improvement(line, _only(lines, "bp"), quantity, edge),
+        "l2_er_better": improvement(_only(lines, "l2_er"), line, quantity, edge),
         "verdict": verdict_of(line, lines, quantity, edge),
     }
 
@@ -42,6 +50,17 @@ def difference(one: Line | None, other: Line | None, quantity: Quantity, edge: i
         return None
     seeds = pairs.last(edge).differences.mean(1)
     return {"of": list(pairs.seeds), **(over_seeds(seeds) or {}), "interval": mean_interval(seeds)}
+
+
+def improvement(one: Line | None, other: Line | None, quantity: Quantity, edge: int) -> dict[str, Any] | None:
+    """The probability that a run of one line is better than one of another, in their last tasks, with its interval."""
+    if one is None or other is None or one is other:
+        return None
+    mine, theirs = (line.series(quantity.field)[1][-edge:] for line in (one, other))
+    if not len(mine) or not len(theirs):
+        return None
+    sign = 1 if quantity.higher_is_better else -1
+    return probability_of_improvement([sign * mine.mean(0)], [sign * theirs.mean(0)])
 
 
 def verdict_of(line: Line, lines: Sequence[Line], quantity: Quantity, edge: int) -> dict[str, Any] | None:

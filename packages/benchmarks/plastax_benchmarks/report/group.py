@@ -88,9 +88,17 @@ class Line:
         others = set(settings_of_methods()) - set(fields_of(METHODS[self.method]) if self.method in METHODS else ())
         return {name: config[name] for name in HYPERPARAMETERS if config.get(name) is not None and name not in others}
 
-    def series(self, metric: str) -> tuple[np.ndarray, np.ndarray]:
-        """The tasks for which every seed has a value, and the values as `[task, seed]`. Layers are averaged."""
-        values = {task: [_value(self.rows[seed][task].get(metric)) for seed in self.seeds] for task in self.tasks}
+    def series(self, metric: str, layer: str | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """The tasks for which every seed has a value, and the values as `[task, seed]`.
+
+        The values are those of a layer, or the means over layers.
+        """
+
+        def entry(row: Mapping[str, Any]) -> Any:
+            found = row.get(metric)
+            return found if layer is None else found.get(layer) if isinstance(found, Mapping) else None
+
+        values = {task: [_value(entry(self.rows[seed][task])) for seed in self.seeds] for task in self.tasks}
         known = [task for task, row in values.items() if None not in row]
         return np.array(known, dtype=int), np.array([values[task] for task in known], dtype=float).reshape(
             len(known), len(self.seeds)

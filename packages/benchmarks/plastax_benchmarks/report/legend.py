@@ -10,6 +10,12 @@ from .sections import epsilon_rank_partner, period, quarter_words
 from .statistics import FEW_SEEDS
 
 
+_IMPROVEMENT = (
+    "P: probability of improvement, the fraction of pairs of seeds in which one method is better, with ties as a half, "
+    "and its bootstrap interval."
+)
+
+
 def legend(summary: Mapping[str, Any]) -> str:
     """How to read the tables of a problem."""
     return " ".join(_sentences(summary))
@@ -24,6 +30,8 @@ def _overview_sentences(found: Mapping[str, Any]) -> Iterator[str]:
     yield f"Verdict: {_verdicts('gap')}."
     if any(main and not main["higher_is_better"] for main in found["problems"].values()):
         yield "Gaps in losses are better if they are negative."
+    if any(line["better_than_bp"] or line["l2_er_better"] for line in found["lines"]):
+        yield f"{_IMPROVEMENT} Mean over the problems that both methods have."
     if not found["aggregated"]:
         return
     yield (
@@ -58,6 +66,8 @@ def _sentences(summary: Mapping[str, Any]) -> Iterator[str]:
             yield f"The bootstrap interval of fewer than {FEW_SEEDS} seeds is too narrow."
     if any(one["minus_bp"] or one["l2_er_minus"] for one in comparisons):
         yield f"Differences between methods are paired by {unit} and seed."
+    if any(one["better_than_bp"] or one["l2_er_better"] for one in comparisons):
+        yield _IMPROVEMENT
     sources = {learning["gap_to"] for line in lines for learning in line["learning"].values()} - {None}
     if sources:
         yield f"Gap: difference to {' or '.join(sorted(sources))}, on the same {unit} and seed."

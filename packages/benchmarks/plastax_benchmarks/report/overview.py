@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .quantities import Quantity
-from .statistics import bootstrap_interval, interquartile_mean
+from .statistics import bootstrap_interval, interquartile_mean, probability_of_improvement
 
 
 def overview(summaries: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
@@ -46,6 +46,8 @@ def overview(summaries: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
                 "scores": {problem: scores.get((problem, label)) for problem in shared},
                 "interquartile_mean": interquartile_mean(pooled) if whole else None,
                 "bootstrap_interval": bootstrap_interval(strata) if whole else None,
+                "better_than_bp": _improvement(label, "bp", lines, summaries),
+                "l2_er_better": _improvement("l2_er", label, lines, summaries),
             }
         )
     rows = [row for row in rows if any(row["problems"].values())]
@@ -71,6 +73,22 @@ def normalized_scores(line: Mapping[str, Any], main: Mapping[str, Any] | None) -
     if min(below) <= 0:
         return None
     return [one / other for one, other in zip(above, below, strict=True)]
+
+
+def _improvement(
+    label: str, other: str, lines: Mapping[tuple[str, str], Any], summaries: Sequence[Mapping[str, Any]]
+) -> dict[str, Any] | None:
+    """The probability that a run of one line is better than one of another, over the problems that both have."""
+    mine, theirs, problems = [], [], []
+    for summary in summaries:
+        pair = [lines.get((summary["problem"], each)) for each in (label, other)]
+        seeds = [line["comparison"]["seeds"] for line in pair if line and line["comparison"]]
+        if label != other and len(seeds) == 2 and all(seeds):
+            sign = 1 if summary["main"]["higher_is_better"] else -1
+            mine.append([sign * value for value in seeds[0]])
+            theirs.append([sign * value for value in seeds[1]])
+            problems.append(summary["problem"])
+    return {"problems": problems, **probability_of_improvement(mine, theirs)} if len(problems) > 1 else None
 
 
 def _cell(line: Mapping[str, Any] | None, summary: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -8,6 +8,8 @@ from .table import NOTHING, Section, spread, with_interval
 
 Numbers = Mapping[str, Any]
 
+_CHANCES = ("P(better than bp) (95 % interval)", "P(l2_er better) (95 % interval)")
+
 
 def sections(summary: Numbers) -> list[Section]:
     """The tables of a problem: comparisons, each measure of learning, the networks at the end, and the settings."""
@@ -25,10 +27,13 @@ def overview_section(found: Numbers) -> Section:
     for line in found["lines"]:
         cells = [_verdict_and_gap(line["problems"][problem], main) for problem, main in mains.items()]
         score = with_interval(line["interquartile_mean"], line["bootstrap_interval"], 3)
-        rows.append((line["label"], *cells, score))
+        rows.append((line["label"], *cells, score, *_chances(line)))
     aggregate = "normalized score, interquartile mean (95 % bootstrap interval)"
     title = "All problems: verdict, and gap to a new network in the last quarter (95 % interval)"
-    return Section(title, ("method", *columns, aggregate), tuple(rows)).without_empty(len(columns) + 1)
+    last = len(columns) + 1
+    return Section(title, ("method", *columns, aggregate, *_CHANCES), tuple(rows)).without_empty(
+        last, last + 1, last + 2
+    )
 
 
 def period(summary: Numbers) -> str:
@@ -63,6 +68,7 @@ def _comparisons(summary: Numbers) -> Section:
         "interquartile mean (95 % bootstrap interval)",
         "minus bp (95 % interval)",
         "l2_er minus this (95 % interval)",
+        *_CHANCES,
         "verdict",
     )
     rows = []
@@ -73,9 +79,9 @@ def _comparisons(summary: Numbers) -> Section:
             for each in (one["minus_bp"], one["l2_er_minus"])
         ]
         middle = with_interval(one["interquartile_mean"], one["bootstrap_interval"], digits)
-        rows.append((line["label"], middle, *differences, _verdict(one["verdict"])))
+        rows.append((line["label"], middle, *differences, *_chances(one), _verdict(one["verdict"])))
     title = f"{summary['problem']}: comparison by {main['title']} in the last quarter{_direction(main)}"
-    return Section(title, columns, tuple(rows)).without_empty(2, 3, 4)
+    return Section(title, columns, tuple(rows)).without_empty(2, 3, 4, 5, 6)
 
 
 def _learning(summary: Numbers, field: str, title: str) -> Section:
@@ -163,6 +169,12 @@ def _settings(summary: Numbers) -> Section:
 
 def _mean(numbers: Numbers | None) -> float | None:
     return None if numbers is None else numbers["mean"]
+
+
+def _chances(numbers: Numbers) -> list[str]:
+    """The probabilities of improvement of `_CHANCES`."""
+    found = [numbers["better_than_bp"], numbers["l2_er_better"]]
+    return [NOTHING if each is None else with_interval(each["mean"], each["interval"], 2) for each in found]
 
 
 def _verdict(found: Numbers | None) -> str:

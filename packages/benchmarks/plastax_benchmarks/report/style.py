@@ -42,7 +42,7 @@ _STYLE_OF = {
 
 _MARKERS = "os^DvPX<>*hdp"
 
-_RC: dict[str, Any] = {
+_RC: Any = {
     "axes.axisbelow": True,
     "axes.edgecolor": "#888888",
     "axes.grid": True,
