@@ -100,6 +100,6 @@ def test_the_command_begins_with_the_overview(tmp_path, capsys):
     report([tmp_path / "runs"], tmp_path / "out", markdown=True)
     text = capsys.readouterr().out
     assert text.startswith("### All problems: verdict, and gap to a new network in the last quarter (95 % interval)\n")
-    stored = json.loads((tmp_path / "out" / "report.json").read_text())
+    stored = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert stored["overview"]["aggregated"] == ["digits (laptop)", "digits (paper)"]
     assert stored["overview"]["lines"][0]["interquartile_mean"] == pytest.approx(0.625)

@@ -229,7 +229,7 @@ def test_a_full_disk_is_a_sentence_and_leaves_the_old_figure(tmp_path, monkeypat
         patch.setattr(os, "write", full)
         with pytest.raises(OSError, match=r"run\.png could not be written \(No space left on device\)\. The numbers"):
             draw([folder], tmp_path / "run.png")
-        with pytest.raises(SystemExit, match=r"plastax report: .*report\.md could not be written"):
+        with pytest.raises(SystemExit, match=r"plastax report: .*tables\.md could not be written"):
             report([folder], tmp_path / "out")
     assert (tmp_path / "run.png").read_bytes() == b"the old figure"
     assert {path.name for path in tmp_path.iterdir()} == {"a", "out", "run.png"}
@@ -310,10 +310,10 @@ def test_command_writes_tables_numbers_and_a_figure(tmp_path, capsys):
     report([runs], tmp_path / "out")
     printed = capsys.readouterr().out
     assert "no task has finished yet" in printed
-    text = (tmp_path / "out" / "report.md").read_text()
+    text = (tmp_path / "out" / "tables.md").read_text()
     assert "| bp | 2 | 8 | 0.713 ± 0.018 | 0.800 ± 0.000 | 0.450 ± 0.071 | -0.350 (-0.985 to +0.285) |" in text
     assert "no task has finished yet" in text
-    numbers = json.loads((tmp_path / "out" / "report.json").read_text())
+    numbers = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert [line["method"] for line in numbers["problems"][0]["lines"]] == ["bp", "l2"]
     assert (tmp_path / "out" / "report.png").read_bytes()[:4] == b"\x89PNG"
     report([runs], markdown=True)

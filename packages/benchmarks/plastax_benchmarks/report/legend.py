@@ -88,6 +88,11 @@ def _sentences(summary: Mapping[str, Any]) -> Iterator[str]:
             )
         if any(line["epsilon_rank_compared"] and line["epsilon_rank_compared"]["half_way"] for line in lines):
             yield _half_way(unit)
+    if any(line["stored_verdicts"] for line in lines):
+        yield (
+            "Verdict at the start: whether fixed features learn the held-out rows within the steps of the task, from "
+            "the reports of `--diagnose-every`; means over all such tasks and seeds."
+        )
     if any(line["tuning"] and line["tuning"]["edges"] for line in lines):
         yield "Edge: the chosen value is the smallest or the largest that was tried."
 

@@ -12,6 +12,7 @@ from .pairs import RESET, with_new_network
 from .quantities import Quantity, quantities
 from .statistics import mean_interval, over_seeds
 from .tuning import tuning_of
+from .verdicts import stored_verdicts
 
 
 STATE = ("dead_fraction", "dormant_fraction", "effective_rank", "weight_norm")
@@ -58,6 +59,7 @@ def summarize(group: Group, quantity: str | None = None) -> dict[str, Any]:
                 "epsilon_rank_compared": None
                 if main is None or ranks_with is None
                 else compare_ranks(line, group.lines, main, ranks_with),
+                "stored_verdicts": [] if main is None else stored_verdicts(line, group.lines, main),
             }
         )
     notes += _unequal_yardstick(lines, resets)

@@ -16,7 +16,8 @@ def sections(summary: Numbers) -> list[Section]:
     learning = [_learning(summary, field, title) for field, title in summary["quantities"].items()]
     ranks = [_epsilon_ranks(summary)] if any(line["epsilon_rank"] for line in summary["lines"]) else []
     compared = [_comparisons(summary)] if summary["main"] is not None else []
-    return [*compared, *learning, _state(summary), *ranks, _settings(summary)]
+    verdicts = [_stored_verdicts(summary)] if any(line["stored_verdicts"] for line in summary["lines"]) else []
+    return [*compared, *learning, _state(summary), *ranks, *verdicts, _settings(summary)]
 
 
 def overview_section(found: Numbers) -> Section:
@@ -150,6 +151,24 @@ def _epsilon_ranks(summary: Numbers) -> Section:
     eps = "" if summary["eps"] is None else f" (eps {summary['eps']:g})"
     title = f"{summary['problem']}: epsilon-rank{eps} at the start of {unit}s"
     return Section(title, ("method", *columns), tuple(rows)).without_empty(*range(4, len(columns) + 1))
+
+
+def _stored_verdicts(summary: Numbers) -> Section:
+    main, digits = summary["main"], _digits(summary["main"]["field"])
+    columns = ("method", "verdict at the start", "tasks", f"{main['title']} of these tasks", "gap to a new network")
+    rows = tuple(
+        (
+            line["label"],
+            one["verdict"],
+            str(one["count"]),
+            f"{one['result']:.{digits}f}",
+            NOTHING if one["gap"] is None else f"{one['gap']:+.{digits}f}",
+        )
+        for line in summary["lines"]
+        for one in line["stored_verdicts"]
+    )
+    title = f"{summary['problem']}: verdicts of plasticity reports, and what then happened"
+    return Section(title, columns, rows).without_empty(4)
 
 
 def _settings(summary: Numbers) -> Section:

@@ -1,5 +1,6 @@
-"""A table as text, for the terminal and for Markdown."""
+"""A table as text, for the terminal, for Markdown and for LaTeX."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -64,3 +65,60 @@ def as_markdown(section: Section) -> str:
 
     rule = "|" + "|".join(["---", *["---:"] * (len(section.columns) - 1)]) + "|"
     return "\n".join([f"### {section.title}", "", line(section.columns), rule, *map(line, section.rows), ""])
+
+
+def as_latex(section: Section) -> str:
+    """A section as a LaTeX table, which needs the package booktabs. Text is escaped."""
+    columns = "l" + "r" * (len(section.columns) - 1)
+    lines = [_latex_row(section.columns), r"\midrule", *map(_latex_row, section.rows)]
+    return "\n".join(
+        [
+            r"\begin{table}",
+            r"\centering",
+            rf"\caption{{{escape_latex(section.title)}}}",
+            rf"\begin{{tabular}}{{{columns}}}",
+            r"\toprule",
+            *lines,
+            r"\bottomrule",
+            r"\end{tabular}",
+            r"\end{table}",
+            "",
+        ]
+    )
+
+
+def escape_latex(text: str) -> str:
+    """Text with LaTeX's special characters escaped."""
+    return text.translate(_LATEX)
+
+
+def _latex_row(cells: Sequence[str]) -> str:
+    return " & ".join("--" if cell == NOTHING else _minus(escape_latex(cell)) for cell in cells) + r" \\"
+
+
+def _minus(text: str) -> str:
+    """With minus signs instead of hyphens before numbers."""
+    return re.sub(r"(?<![\w-])-(?=[\d.])", "$-$", text)
+
+
+_LATEX = str.maketrans(
+    {
+        "\\": r"\textbackslash{}",
+        "&": r"\&",
+        "%": r"\%",
+        "$": r"\$",
+        "#": r"\#",
+        "_": r"\_",
+        "{": r"\{",
+        "}": r"\}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "<": r"\textless{}",
+        ">": r"\textgreater{}",
+        "|": r"\textbar{}",
+        '"': r"\textquotedbl{}",
+        "±": r"$\pm$",
+        "²": r"\textsuperscript{2}",
+        "\n": " ",
+    }
+)

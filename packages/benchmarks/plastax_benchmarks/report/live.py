@@ -1,0 +1,75 @@
+"""Rewrites a report while runs go on."""
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from .contents import collect
+from .provenance import unfinished
+from .read import find_runs
+from .write import write_report
+
+
+def follow(
+    folders: Sequence[Path],
+    out: Path,
+    *,
+    smooth: int | None = None,
+    quantity: str | None = None,
+    every: int = 30,
+    tell: Callable[[str], None] = lambda words: None,
+    sleep: Callable[[float], None] = time.sleep,
+) -> bool:
+    """Writes the report whenever runs have new results, until all are complete or until Ctrl-C.
+
+    **Arguments:**
+
+    - `folders`, `smooth`, `quantity`: as in `collect`.
+    - `out`: the folder of the report.
+    - `every`: the seconds between two looks at the runs.
+    - `tell`: called with a sentence whenever something has changed.
+    - `sleep`: waits for a number of seconds.
+
+    **Returns:**
+
+    Whether all runs are complete. A run that was killed never is.
+    """
+    seen, said = None, ""
+    try:
+        while True:
+            state = _state(folders)
+            if state != seen:
+                seen = state
+                words, complete = _write(folders, out, smooth, quantity, every)
+                if words != said:
+                    tell(words)
+                said = words
+                if complete:
+                    return True
+            sleep(every)
+    except KeyboardInterrupt:
+        return False
+
+
+def _write(
+    folders: Sequence[Path], out: Path, smooth: int | None, quantity: str | None, every: int
+) -> tuple[str, bool]:
+    """Writes the report once. Returns a sentence about the runs, and whether all are complete."""
+    if not any(path.stat().st_size for path in _streams(folders)):
+        return "Waiting for the first task to end.", False
+    contents = collect(folders, smooth=smooth, quantity=quantity)
+    left = {run.path.name: words for run in contents.runs if (words := unfinished(run))}
+    write_report(contents, out, reload=every if left else None)
+    listed = ", ".join(f"{name} {words}" for name, words in list(left.items())[:5])
+    more = f" and {len(left) - 5} more" if len(left) > 5 else ""
+    return f"Written; {len(left)} of {len(contents.runs)} runs go on: {listed}{more}." if left else "Written.", not left
+
+
+def _state(folders: Sequence[Path]) -> dict[Path, tuple[int, int]]:
+    """The sizes and times of all files that results are added to."""
+    return {path: (path.stat().st_size, path.stat().st_mtime_ns) for path in _streams(folders)}
+
+
+def _streams(folders: Sequence[Path]) -> list[Path]:
+    paths = [run / name for run in find_runs(folders) for name in ("metrics.jsonl", "diagnostics.jsonl")]
+    return [path for path in paths if path.exists()]
