@@ -6,8 +6,8 @@ import pytest
 from report_support import EIGHT, epsilon_rank, group_of, write_run
 from scipy import stats
 
-from plastax_benchmarks.report.curves import band, panels, running_mean
-from plastax_benchmarks.report.figure import apart, draw
+from plastax_benchmarks.report.curves import all_panels, band, panels, running_mean
+from plastax_benchmarks.report.figure import apart, draw, panel_figure
 from plastax_benchmarks.report.group import group_runs
 from plastax_benchmarks.report.read import read_runs
 
@@ -110,3 +110,25 @@ def test_the_title_says_what_bands_are(tmp_path, monkeypatch, counts, words):
     draw(folders, tmp_path / "run.png")
     (title,) = titles
     assert title.endswith(f": {words}")
+
+
+def test_every_quantity_and_every_layer_has_a_panel_of_its_own(tmp_path):
+    fields = {"test_accuracy": 0.5, "dead_fraction": 0.1}
+    ranks = lambda seed, task: {"dense1": 10.0 + task, "dense2": 20.0 + seed}  # noqa: E731
+    bp = write_run(tmp_path / "bp", EIGHT, effective_rank=ranks, **fields)
+    group = group_of(bp, write_run(tmp_path / "reset", EIGHT, method="reset", effective_rank=ranks, **fields))
+    found = {panel.name: panel for panel in all_panels(group)}
+    assert list(found) == [
+        "online_accuracy",
+        "gap",
+        "test_accuracy",
+        "dead_fraction",
+        "effective_rank",
+        "effective_rank_dense1",
+        "effective_rank_dense2",
+    ]
+    np.testing.assert_array_equal(found["effective_rank_dense1"].curves[0].values[:, 1], 10.0 + np.arange(8))
+    np.testing.assert_array_equal(found["effective_rank_dense2"].curves[1].values, [[20.0, 21.0]] * 8)
+    assert [panel.name for panel in panels(group)] == [name for name in found if "dense" not in name]
+    # A column of a paper.
+    assert panel_figure(found["gap"], group).get_figwidth() == 3.25

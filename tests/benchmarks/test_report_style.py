@@ -46,9 +46,10 @@ def test_lab_of_known_colors():
     np.testing.assert_allclose(lab(linear("#ffffff")), [100, 0, 0], atol=1e-6)
 
 
+@pytest.mark.parametrize("background", [lambda color: color, on_dark], ids=["light", "dark"])
 @pytest.mark.parametrize("sight", SIGHT)
-def test_methods_can_be_told_apart_by_color_or_line_style(sight):
-    seen = {name: lab(np.clip(SIGHT[sight] @ linear(kind.color), 0, 1)) for name, kind in METHODS.items()}
+def test_methods_can_be_told_apart_by_color_or_line_style(sight, background):
+    seen = {name: lab(np.clip(SIGHT[sight] @ linear(background(kind.color)), 0, 1)) for name, kind in METHODS.items()}
     for one, other in itertools.combinations(METHODS, 2):
         if np.linalg.norm(seen[one] - seen[other]) < LEAST:
             assert method_look(one).style != method_look(other).style, (one, other)
@@ -62,7 +63,7 @@ def test_colors_are_visible_on_both_backgrounds():
         light += 0.0722 * linear(on_dark(kind.color))[2]
         dark = linear("#16181d") @ np.array([0.2126, 0.7152, 0.0722])
         assert (light + 0.05) / (dark + 0.05) >= 3, kind.name
-    assert on_dark("#ffffff") == "#ffffff"
+    assert on_dark("#000000") == "#ffffff"
 
 
 def test_a_method_that_is_not_part_of_plastax_has_a_color():

@@ -134,7 +134,7 @@ def _draw_panel(axis: "Axes", panel: Panel, group: Group, height: float | None) 
         color, style, _ = look_of(curve.line, group.lines)
         few = "o" if len(curve.tasks) <= 12 else ""
         mean = curve.values.mean(1)
-        axis.plot(curve.numbers, mean, lw=1.5, marker=few, ms=2.5, color=color, ls=style)
+        axis.plot(curve.numbers, mean, lw=1.2, marker=few, ms=2.5, color=color, ls=style)
         if curve.values.shape[1] > 1 and not curve.line.is_yardstick:
             axis.fill_between(curve.numbers, *band(curve.values), color=color, alpha=opacity, lw=0)
     if panel.fresh is not None:

@@ -1,8 +1,8 @@
 """Rewrites a report while runs go on."""
 
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from time import sleep
 
 from .contents import collect
 from .provenance import unfinished
@@ -18,7 +18,6 @@ def follow(
     quantity: str | None = None,
     every: int = 30,
     tell: Callable[[str], None] = lambda words: None,
-    sleep: Callable[[float], None] = time.sleep,
 ) -> bool:
     """Writes the report whenever runs have new results, until all are complete or until Ctrl-C.
 
@@ -28,7 +27,6 @@ def follow(
     - `out`: the folder of the report.
     - `every`: the seconds between two looks at the runs.
     - `tell`: called with a sentence whenever something has changed.
-    - `sleep`: waits for a number of seconds.
 
     **Returns:**
 

@@ -21,7 +21,10 @@ from .table import NOTHING, Section, as_latex, as_markdown
 MOST_POINTS = 400
 """Points of a curve. More cannot be seen."""
 
-NEW_NETWORK = {"label": "a new network", "color": "#111111", "dark": on_dark("#111111"), "style": "--", "band": False}
+DASHES = {"-": [], "--": [7, 3], ":": [2, 3], "-.": [8, 3, 2, 3]}
+"""Line styles as lengths in pixels."""
+
+NEW_NETWORK = {"label": "a new network", "color": "#111111", "dark": on_dark("#111111"), "dash": [7, 3], "band": False}
 
 
 class Figures(NamedTuple):
@@ -77,7 +80,7 @@ def chart_data(problem: Problem) -> dict[str, Any]:
             "label": line.label,
             "color": look.color,
             "dark": on_dark(look.color),
-            "style": look.style,
+            "dash": DASHES[look.style],
             "band": not line.is_yardstick,
         }
         for line in problem.group.lines
@@ -140,7 +143,13 @@ def _overview(contents: Contents, tables: list[Section]) -> Element:
     found = contents.parts[0]
     assert contents.overview is not None
     section = overview_section(contents.overview)
-    return tag("section", tag("h2", "All problems"), _table(section, tables), tag("p", found[1], class_="small"))
+    return tag(
+        "section",
+        tag("h2", "All problems"),
+        tag("p", section.title),
+        _table(section, tables),
+        tag("p", found[1], class_="small"),
+    )
 
 
 def _problem(problem: Problem, figures: Figures, index: int, tables: list[Section]) -> Element:
@@ -148,7 +157,9 @@ def _problem(problem: Problem, figures: Figures, index: int, tables: list[Sectio
     words = words_for_curves(problem.group, problem.window)
     content = [
         tag("h2", problem.group.problem),
+        _failures(problem),
         _notes(problem.notes),
+        tag("h3", _short_title(first, problem)),
         _table(first, tables),
         tag("details", tag("summary", "How to read the tables"), tag("p", problem.legend, class_="small")),
         tag("h3", "Curves"),
@@ -170,9 +181,15 @@ def _problem(problem: Problem, figures: Figures, index: int, tables: list[Sectio
         content.append(tag("div", *pair, class_="grid"))
     content.append(tag("h3", "Tables"))
     for table in others:
-        title = table.title.removeprefix(f"{problem.group.problem}: ")
-        content.append(tag("details", tag("summary", title), _table(table, tables, title=False), class_="table"))
+        title = tag("summary", _short_title(table, problem))
+        content.append(tag("details", title, _table(table, tables), class_="table"))
     return tag("section", *content, id=f"problem-{index}")
+
+
+def _short_title(table: Section, problem: Problem) -> str:
+    """The title of a table without the name of the problem, which is above it."""
+    title = table.title.removeprefix(f"{problem.group.problem}: ")
+    return title[:1].upper() + title[1:]
 
 
 _HINT = (
@@ -191,7 +208,13 @@ def _switches(problem: Problem, index: int) -> Element:
     boxes = []
     data = chart_data(problem)["lines"]
     for line in data:
-        swatch = tag("span", class_="swatch", style=f"--light:{line['color']};--dark:{line['dark']}")
+        swatch = tag(
+            "svg",
+            tag("line", x2="26", y1="4", y2="4", stroke_dasharray=" ".join(map(str, line["dash"]))),
+            class_="swatch",
+            style=f"--light:{line['color']};--dark:{line['dark']}",
+            viewBox="0 0 26 8",
+        )
         box = tag("input", type="checkbox", checked="", data_problem=str(index), data_line=line["label"])
         boxes.append(tag("label", box, swatch, line["label"]))
     buttons = [tag("button", word, type="button", data_problem=str(index), data_show=word) for word in ("all", "none")]
@@ -218,7 +241,7 @@ def _files(svg: Path) -> Element:
     return tag("span", *links, class_="files")
 
 
-def _table(section: Section, tables: list[Section], *, title: bool = True) -> Element:
+def _table(section: Section, tables: list[Section]) -> Element:
     """A table, with buttons that copy it. The texts to copy are in the data of the page, in the order of `tables`."""
     place = str(len(tables))
     tables.append(section)
@@ -232,7 +255,6 @@ def _table(section: Section, tables: list[Section], *, title: bool = True) -> El
     ]
     return tag(
         "div",
-        tag("h4", section.title) if title else None,
         tag("div", tag("table", head, tag("tbody", *rows)), class_="scroll", tabindex="0"),
         tag("div", *buttons, class_="copy with-script"),
     )
@@ -250,6 +272,16 @@ def _notes(notes: Sequence[str]) -> Element | None:
         return None
     listed = tag("ul", *(tag("li", note.removeprefix("Note: ")) for note in notes))
     return tag("details", tag("summary", f"{len(notes)} note{'s' if len(notes) > 1 else ''}"), listed, class_="notes")
+
+
+def _failures(problem: Problem) -> Element | None:
+    """A sentence on lines that are incomplete, and on seeds that diverged."""
+    late = [line.label for line in problem.group.lines if not line.complete]
+    words = [f"Incomplete: {', '.join(late)}."] if late else []
+    if problem.group.diverged:
+        count = f"{problem.group.diverged} seed{'s' if problem.group.diverged > 1 else ''}"
+        words.append(f"Diverged and left out: {count}, which makes the rest of their line look better.")
+    return tag("p", " ".join(words), class_="failures") if words else None
 
 
 def _runs(contents: Contents, tables: list[Section]) -> Element:
@@ -271,7 +303,7 @@ def _runs(contents: Contents, tables: list[Section]) -> Element:
                 tag("pre", found.environment or "missing"),
             )
         )
-    state = tag("details", tag("summary", f"State of {len(section.rows)} runs"), _table(section, tables, title=False))
+    state = tag("details", tag("summary", f"State of {len(section.rows)} runs"), _table(section, tables))
     return tag("section", tag("h2", "Runs"), _notes(contents.notes), state, *blocks)
 
 
@@ -280,4 +312,4 @@ def _data_uri(svg: Path) -> str:
 
 
 def _asset(name: str) -> str:
-    return files(__package__).joinpath("assets", name).read_text(encoding="utf-8") + "\n"
+    return files("plastax_benchmarks.report").joinpath("assets", name).read_text(encoding="utf-8") + "\n"

@@ -25,17 +25,15 @@ PAGE = 6.75
 STYLES = ("-", "--", ":", "-.")
 
 _STYLE_OF = {
-    "l2_er_gradient": "--",
     "cbp": "--",
-    "cbp_l2": "-.",
+    "cbp_l2": ":",
     "layernorm_l2": "--",
-    "spectral": ":",
-    "snp": ":",
-    "snp_l2": "-.",
-    "l2_init": "-.",
-    "parseval": "--",
+    "spectral": "-.",
+    "snp": "--",
+    "snp_l2": ":",
+    "l2_init": ":",
+    "parseval": "-.",
     "wasserstein": "--",
-    "crelu": "--",
     "reset": "--",
 }
 """Line styles. Other methods have a solid line. Methods that color-blind readers may confuse have different ones."""
@@ -97,11 +95,12 @@ def method_look(method: str) -> Look:
 
 
 def on_dark(color: str) -> str:
-    """A color that is visible on a dark background: the same hue, at least as light as a middle gray."""
+    """A color that is visible on a dark background: lighter, with the same hue. Black becomes white."""
     import colorsys
 
     hue, lightness, saturation = colorsys.rgb_to_hls(*(part / 255 for part in _parts(color)))
-    return _hex(colorsys.hls_to_rgb(hue, max(lightness, 0.62), saturation))
+    lighter = 1 - lightness if saturation < 0.1 and lightness < 0.5 else 0.4 + 0.4 * lightness
+    return _hex(colorsys.hls_to_rgb(hue, lighter, saturation))
 
 
 def figure_style() -> "AbstractContextManager[None]":

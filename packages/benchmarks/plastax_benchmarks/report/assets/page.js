@@ -3,7 +3,6 @@
 
 const report = JSON.parse(document.getElementById("report-data").textContent);
 const darkMode = matchMedia("(prefers-color-scheme: dark)");
-const DASHES = {"-": [], "--": [7, 3], ":": [2, 3], "-.": [8, 3, 2, 3]};
 const WIDTH = 1.6;
 // A page that reloads itself while runs go on keeps what was switched off.
 const hidden = report.problems.map((problem) => new Set(JSON.parse(sessionStorage.getItem(problem.name) ?? "[]")));
@@ -22,6 +21,7 @@ function makeChart(place) {
   const lineOf = (curve) => problem.lines[curve.line];
 
   // Three series for each curve: its mean, and the ends of its band.
+  const opacity = panel.curves.length > 8 ? "0c" : panel.curves.length > 4 ? "18" : "30";
   const data = [panel.x];
   const series = [{}];
   const bands = [];
@@ -31,11 +31,11 @@ function makeChart(place) {
     const common = {show: !off.has(line.label), spanGaps: true, label: line.label};
     const edge = {...common, stroke: "transparent", width: 0, points: {show: false}};
     if (line.band) {
-      bands.push({series: [data.length + 1, data.length + 2], fill: color + (panel.curves.length > 4 ? "18" : "30")});
+      bands.push({series: [data.length + 1, data.length + 2], fill: color + opacity});
     }
     data.push(curve.mean, curve.high, curve.low);
     const points = {show: panel.x.length <= 12, size: 5, fill: color};
-    series.push({...common, stroke: color, width: WIDTH, dash: DASHES[line.style], points}, edge, edge);
+    series.push({...common, stroke: color, width: WIDTH, dash: line.dash, points}, edge, edge);
   }
 
   const tip = document.createElement("div");
@@ -59,7 +59,10 @@ function makeChart(place) {
     const found = chart.cursor.left < 0 ? null : nearest(chart);
     if (found !== marked) {
       marked = found;
-      panel.curves.forEach((_, n) => { chart.series[1 + 3 * n].width = n === found ? 2 * WIDTH : WIDTH; });
+      panel.curves.forEach((_, n) => {
+        chart.series[1 + 3 * n].width = n === found ? 1.6 * WIDTH : WIDTH;
+        for (const part of [1, 2, 3]) chart.series[part + 3 * n].alpha = found === null || n === found ? 1 : 0.3;
+      });
       chart.redraw(false);
     }
     tip.hidden = found === null;
@@ -77,6 +80,7 @@ function makeChart(place) {
   }
 
   const axis = {stroke: ink, font: "11px system-ui, sans-serif", ticks: {stroke: rule, size: 4}};
+  const xLabel = problem.unit === "step" ? "environment step" : problem.unit;
   const whole = (values) => values.map((value) => (Number.isInteger(value) ? value.toLocaleString("en-US") : ""));
   const chart = new uPlot(
     {
@@ -86,10 +90,11 @@ function makeChart(place) {
       bands,
       scales: {x: {time: false}},
       axes: [
-        {...axis, grid: {show: false}, space: 60, size: 30, values: (_, values) => whole(values)},
+        {...axis, grid: {show: false}, space: 60, size: 30, label: xLabel, labelSize: 16, labelFont: axis.font, values: (_, values) => whole(values)},
         {...axis, grid: {stroke: rule, width: 1}, size: 56},
       ],
       legend: {show: false},
+      padding: [8, 12, 0, 0],
       cursor: {points: {show: false}, y: false},
       hooks: {setCursor: [showValues], ready: [(chart) => chart.over.append(tip)]},
     },
