@@ -272,7 +272,7 @@ def test_live_ends_when_all_runs_are_complete(tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr("plastax_benchmarks.report.live.sleep", finish)
     assert follow([folder], tmp_path / "out", every=7, tell=said.append)
-    assert said == ["Written; 1 of 1 runs go on: a 5 of 8 tasks.", "Written."]
+    assert said == ["Written. Incomplete: a (5 of 8 tasks).", "Written."]
     assert len(pages) == 2
     refresh = ("meta", {"http-equiv": "refresh", "content": "7"})
     assert refresh in Page(pages[0]).tags
@@ -296,6 +296,13 @@ def test_live_waits_for_the_first_task_and_stops_on_ctrl_c(tmp_path, monkeypatch
     assert waited == [5]
     assert "Waiting for the first task to end." in printed
     assert "Stopped." in printed
+    # Before its first task has ended, a run has no metrics.
+    (empty / "metrics.jsonl").unlink()
+    whole = write_run(tmp_path / "whole", EIGHT)
+    report([empty, whole], tmp_path / "out", live=True, every=5)
+    assert "Written. Incomplete: empty (not yet started)." in capsys.readouterr().out
+    with pytest.raises(SystemExit, match=r"no run found in .*missing"):
+        report([tmp_path / "missing"], tmp_path / "out", live=True)
     with pytest.raises(SystemExit, match="--live needs --out"):
         report([empty], live=True)
     with pytest.raises(SystemExit, match="--every must be at least 1 second, got 0"):

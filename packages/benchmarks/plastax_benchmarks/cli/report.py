@@ -66,6 +66,8 @@ def _live(runs: list[Path], out: Path | None, smooth: int | None, quantity: str 
 
     if out is None:
         raise ValueError("--live needs --out: the folder to write the page into")
+    if not runs:
+        raise ValueError("name at least one run folder, or a folder with runs below it")
     if every < 1:
         raise ValueError(f"--every must be at least 1 second, got {every}")
     print(f"Open {out / 'index.html'} in a browser. Ctrl-C ends.", flush=True)

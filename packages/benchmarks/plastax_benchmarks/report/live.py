@@ -6,7 +6,7 @@ from time import sleep
 
 from .contents import collect
 from .provenance import unfinished
-from .read import find_runs
+from .read import run_folders
 from .write import write_report
 
 
@@ -53,14 +53,22 @@ def _write(
     folders: Sequence[Path], out: Path, smooth: int | None, quantity: str | None, every: int
 ) -> tuple[str, bool]:
     """Writes the report once. Returns a sentence about the runs, and whether all are complete."""
-    if not any(path.stat().st_size for path in _streams(folders)):
+    started = [folder for folder in folders if any(map(_has_rows, run_folders(folder)))]
+    if not started:
         return "Waiting for the first task to end.", False
-    contents = collect(folders, smooth=smooth, quantity=quantity)
+    contents = collect(started, smooth=smooth, quantity=quantity)
+    known = {run.path.resolve() for run in contents.runs}
     left = {run.path.name: words for run in contents.runs if (words := unfinished(run))}
+    left |= {run.name: "not yet started" for run in _runs(folders) if run.resolve() not in known}
     write_report(contents, out, reload=every if left else None)
-    listed = ", ".join(f"{name} {words}" for name, words in list(left.items())[:5])
+    listed = ", ".join(f"{name} ({words})" for name, words in list(left.items())[:5])
     more = f" and {len(left) - 5} more" if len(left) > 5 else ""
-    return f"Written; {len(left)} of {len(contents.runs)} runs go on: {listed}{more}." if left else "Written.", not left
+    return f"Written. Incomplete: {listed}{more}." if left else "Written.", not left
+
+
+def _has_rows(run: Path) -> bool:
+    path = run / "metrics.jsonl"
+    return path.exists() and path.stat().st_size > 0
 
 
 def _state(folders: Sequence[Path]) -> dict[Path, tuple[int, int]]:
@@ -69,5 +77,16 @@ def _state(folders: Sequence[Path]) -> dict[Path, tuple[int, int]]:
 
 
 def _streams(folders: Sequence[Path]) -> list[Path]:
-    paths = [run / name for run in find_runs(folders) for name in ("metrics.jsonl", "diagnostics.jsonl")]
+    paths = [run / name for run in _runs(folders) for name in ("metrics.jsonl", "diagnostics.jsonl")]
     return [path for path in paths if path.exists()]
+
+
+def _runs(folders: Sequence[Path]) -> list[Path]:
+    """All runs, also those that have not finished a task. A name that cannot be right is a mistake."""
+    found = []
+    for folder in folders:
+        here = run_folders(folder)
+        if not here:
+            raise ValueError(f"no run found in {folder} or below it: --live follows runs that have a config.json")
+        found += here
+    return found

@@ -304,7 +304,8 @@ def _runs(contents: Contents, tables: list[Section]) -> Element:
             )
         )
     state = tag("details", tag("summary", f"State of {len(section.rows)} runs"), _table(section, tables))
-    return tag("section", tag("h2", "Runs"), _notes(contents.notes), state, *blocks)
+    repeat = tag("details", tag("summary", "Configuration, versions and command of each run"), *blocks)
+    return tag("section", tag("h2", "Runs"), _notes(contents.notes), state, repeat)
 
 
 def _data_uri(svg: Path) -> str:

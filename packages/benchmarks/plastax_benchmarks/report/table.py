@@ -116,7 +116,7 @@ _LATEX = str.maketrans(
         "<": r"\textless{}",
         ">": r"\textgreater{}",
         "|": r"\textbar{}",
-        '"': r"\textquotedbl{}",
+        '"': "''",
         "±": r"$\pm$",
         "²": r"\textsuperscript{2}",
         "\n": " ",
