@@ -21,6 +21,9 @@ from .table import NOTHING, Section, as_latex, as_markdown
 MOST_POINTS = 400
 """Points of a curve. More cannot be seen."""
 
+MOST_COLUMNS = 10
+"""Tables with more columns are printed in smaller type."""
+
 DASHES = {"-": [], "--": [7, 3], ":": [2, 3], "-.": [8, 3, 2, 3]}
 """Line styles as lengths in pixels."""
 
@@ -250,12 +253,13 @@ def _table(section: Section, tables: list[Section]) -> Element:
         tag("tr", tag("th", row[0], scope="row"), *(tag("td", cell, **_looks(cell)) for cell in row[1:]))
         for row in section.rows
     ]
+    wide = {"class_": "wide"} if len(section.columns) > MOST_COLUMNS else {}
     buttons = [
         tag("button", f"copy {kind}", type="button", data_table=place, data_kind=kind) for kind in ("Markdown", "LaTeX")
     ]
     return tag(
         "div",
-        tag("div", tag("table", head, tag("tbody", *rows)), class_="scroll", tabindex="0"),
+        tag("div", tag("table", head, tag("tbody", *rows), **wide), class_="scroll", tabindex="0"),
         tag("div", *buttons, class_="copy with-script"),
     )
 
