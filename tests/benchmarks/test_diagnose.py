@@ -29,6 +29,7 @@ def toy_images(classes, shape, per_class=6):
 CASES = {
     "mlp": ("permuted-mnist", permuted_mnist, 10, {"width": 5, "depth": 2}),
     "gated": ("linearized-mnist", linearized_mnist, 10, {"width": 6}),
+    "low_rank": ("linearized-mnist", linearized_mnist, 10, {"width": 6, "initial_rank": 2}),
     "convnet": (
         "incremental-cifar",
         incremental_cifar,
@@ -184,7 +185,7 @@ def test_a_diagnosis_counts_what_the_dense_matrix_has(case):
         assert 0 <= line["dead_fraction"] <= 1
     assert list(lines) == ["train", "held_out"]
     assert lines["train"]["largest"] != lines["held_out"]["largest"]
-    rank, eps, samples = epsilon_rank_at(trainer, learner, TaskView(data, keys, jnp.asarray(1)), rows=24)
+    rank, eps, samples, _ = epsilon_rank_at(trainer, learner, TaskView(data, keys, jnp.asarray(1)), rows=24)
     assert (rank, eps, samples) == (lines["held_out"]["epsilon_rank"], lines["held_out"]["eps"], 24)
 
 
@@ -227,6 +228,30 @@ def test_the_raw_kernel_of_a_linearized_network_is_reported():
     assert 0 < line["raw_epsilon_rank"] <= line["size"]
     # 24 of the 60 held-out rows were looked at.
     assert line["raw_largest"] == pytest.approx(values[-1], rel=0.3)
+
+
+@pytest.mark.parametrize("case", ["gated", "low_rank"])
+def test_both_kernels_of_a_linearized_network_are_counted_at_a_switch(case):
+    trainer, learner, keys, data = learnt(case)
+    view, key = TaskView(data, keys, jnp.asarray(1)), jax.random.fold_in(jax.random.fold_in(keys.order, 1), 4)
+    found = epsilon_rank_at(trainer, learner, view, rows=20)
+    _, examples = look(trainer, learner, view, key, 20, held_out=True)
+    task = trainer.problem.task(data, keys.stream, jnp.asarray(1))
+    raw, weighted = (
+        np.linalg.eigvalsh(dense_ggn(trainer, learner, task, examples.inputs, weighted=weighted))
+        for weighted in (False, True)
+    )
+    assert found.raw["raw_largest"] == pytest.approx(raw[-1], rel=1e-6)
+    assert found.raw["raw_epsilon_rank"] == np.sum(raw > found.raw["raw_eps"]) > 0
+    assert found.count == np.sum(weighted > found.eps)
+    # All 60 rows of the training set, each of which is a step.
+    assert found.raw["raw_eps"] == pytest.approx((1 - 1e-3 ** (1 / 60)) / 0.05)
+    assert found.samples == 20
+
+
+def test_only_linearized_networks_have_a_raw_kernel():
+    trainer, learner, keys, data = learnt("mlp")
+    assert epsilon_rank_at(trainer, learner, TaskView(data, keys, jnp.asarray(1)), rows=5).raw == {}
 
 
 def test_the_same_arguments_give_the_same_lines_and_reports():

@@ -86,11 +86,15 @@ def diagnose(
 
 
 class EpsilonRank(NamedTuple):
-    """The number of eigenvalues above a threshold, the threshold, and the number of rows that were used."""
+    """The number of eigenvalues above a threshold, the threshold, and the number of rows that were used.
+
+    `raw` has the numbers of the raw tangent kernel if the network is linearized; it is empty for other networks.
+    """
 
     count: float
     eps: float
     samples: int
+    raw: Mapping[str, float] = MappingProxyType({})
 
 
 def epsilon_rank_at(
@@ -114,12 +118,14 @@ def epsilon_rank_at(
     **Returns:**
 
     The number of eigenvalues of the generalized Gauss-Newton matrix above the threshold, the threshold, and the
-    number of rows that were used.
+    number of rows that were used. For a linearized network also the numbers of its raw tangent kernel.
     """
-    eps = _budget(trainer, view, values).threshold if eps is None else eps
+    budget = _budget(trainer, view, values)
+    eps = budget.threshold if eps is None else eps
     model, examples = look(trainer, learner, view, _key(view, True), rows, held_out=True)
     gram = _exact_gram(trainer, learner, model, examples, rows)
-    return EpsilonRank(float(gram.count_above(eps)), eps, gram.samples)
+    raw = _raw_numbers(trainer, learner, model, examples.inputs[: gram.samples], int(view.index), budget)
+    return EpsilonRank(float(gram.count_above(eps)), eps, gram.samples, raw)
 
 
 def rows_for(outputs: int, params: PyTree, most: int = MOST_ROWS) -> int:
@@ -191,13 +197,24 @@ def _gram_numbers(
         "largest": gram.largest,
         "trace": gram.trace,
     }
-    if trainer.config.network.name == "gated-linear":
-        # As in the paper's theory: the raw tangent kernel, and a step for each row of the training set.
-        kernel = diagnostics.ntk(model, learner.params, examples.inputs[: gram.samples], dtype="float64")
-        raw = diagnostics.exact_gram(kernel)
-        raw_eps = dataclasses.replace(budget, steps=trainer.problem.train_count(number)).threshold
-        numbers |= {"raw_eps": raw_eps, "raw_epsilon_rank": float(raw.count_above(raw_eps)), "raw_largest": raw.largest}
-    return numbers
+    return numbers | _raw_numbers(trainer, learner, model, examples.inputs[: gram.samples], number, budget)
+
+
+def _raw_numbers(
+    trainer: Trainer,
+    learner: Learner,
+    model: diagnostics.ApplyModel,
+    inputs: jax.Array,
+    number: int,
+    budget: diagnostics.StepBudget,
+) -> dict[str, float]:
+    """Measurements from the raw tangent kernel of a linearized network, as in the paper's theory; else nothing."""
+    if trainer.config.network.name != "gated-linear":
+        return {}
+    raw = diagnostics.exact_gram(diagnostics.ntk(model, learner.params, inputs, dtype="float64"))
+    # A step for each row of the training set.
+    eps = dataclasses.replace(budget, steps=trainer.problem.train_count(number)).threshold
+    return {"raw_eps": eps, "raw_epsilon_rank": float(raw.count_above(eps)), "raw_largest": raw.largest}
 
 
 def _report_numbers(report: diagnostics.PlasticityReport) -> dict[str, Any]:

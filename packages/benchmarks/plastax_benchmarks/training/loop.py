@@ -326,7 +326,8 @@ class Loop:
         for member, trainer, learner, view in self._each(learners, task, self.failed):
             found = epsilon_rank_at(trainer, learner, view, rows=rows, values=member.values)
             names = {"task": task, "seed": member.seed, **member.values, "when": "start", "rows": "held_out"}
-            lines.append(names | {"samples": found.samples, "eps": found.eps, "epsilon_rank": found.count})
+            counted = {"samples": found.samples, "eps": found.eps, "epsilon_rank": found.count}
+            lines.append(names | counted | dict(found.raw))
         return self._collected(lines)
 
     def _collected(self, values: list) -> list:
