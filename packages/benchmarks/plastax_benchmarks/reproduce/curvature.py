@@ -1,0 +1,128 @@
+"""The figure of curvature at the start of a task against accuracy at its end."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..report.curvature_accuracy import (
+    CurvaturePoints,
+    Point,
+    as_words,
+    curvature_points,
+    draw_points,
+    fit_line,
+)
+from ..report.quantities import TEST
+from ..report.spectra_figure import FLOOR, count
+from ..report.spectrum_grid import HIGHEST, SpectrumGrid, stored_spectra
+from ..report.style import figure_style, new_figure, save_figure
+from .claim import Answer, Claim
+from .figure import Drawn, Material, PaperFigure
+from .need import Need
+from .scales import rank_needs, spectra_needs
+
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+IMAGENET, MNIST, CIFAR = "continual-imagenet", "permuted-mnist", "incremental-cifar"
+
+
+def needs(scale: str) -> list[Need]:
+    """Epsilon-ranks on three problems, and two spectra of backprop on continual ImageNet."""
+    return [*rank_needs(scale), *spectra_needs(scale, IMAGENET, ("bp",))]
+
+
+def draw_curvature(material: Material) -> Drawn:
+    """Draws the points of all problems, and below them two spectra; answers whether curvature and accuracy go along."""
+    panels = _panels(material)
+    if not panels:
+        return Drawn()
+    grid, marked = _spectra(material, panels.get(IMAGENET))
+    with figure_style():
+        figure = new_figure(3.3 * len(panels), 2.9 + (1.8 if marked else 0.0))
+        upper, lower = figure.subfigures(2, 1, height_ratios=(2.9, 1.8)) if marked else (figure, None)
+        axes = upper.subplots(1, len(panels), squeeze=False)[0]
+        for axis, (title, found) in zip(axes, panels.items(), strict=True):
+            draw_points(axis, found, marked if title == IMAGENET else ())
+            axis.set_title(f"{title}\n{axis.get_title(loc='left')}")
+            axis.legend()
+        if lower is not None and grid is not None:
+            for axis, point, mark in zip(lower.subplots(1, len(marked), squeeze=False)[0], marked, "■▲", strict=False):
+                _draw_spectrum(axis, grid, point, mark)
+        files = save_figure(figure, material.out / FIGURE.name)
+    return Drawn(files, tuple(_claim(title, found) for title, found in panels.items()))
+
+
+def _panels(material: Material) -> dict[str, CurvaturePoints]:
+    wanted = rank_needs(material.scale)
+    found: dict[str, CurvaturePoints | None] = {}
+    for problem in (IMAGENET, MNIST, CIFAR):
+        group = material.group([need for need in wanted if need.config.problem.name == problem])
+        if group is None:
+            continue
+        if problem != CIFAR:
+            found[problem] = curvature_points(group.lines, TEST)
+            continue
+        # Tasks grow harder, so the paper shows the first half of them; the gap to new networks takes it out.
+        half = max(line.tasks[-1] + 1 for line in group.lines) // 2
+        found[f"{problem}, first half"] = _only(curvature_points(group.lines, TEST), range(half + 1))
+        found[f"{problem}, gap"] = curvature_points(group.lines, TEST, gap=True)
+    return {title: points for title, points in found.items() if points is not None}
+
+
+def _only(found: CurvaturePoints | None, tasks: range) -> CurvaturePoints | None:
+    points = () if found is None else tuple(point for point in found.points if point.task in tasks)
+    return found._replace(points=points) if found is not None and points else None
+
+
+def _spectra(
+    material: Material, found: CurvaturePoints | None
+) -> tuple[SpectrumGrid | None, Sequence[Point]]:
+    """The spectra of backprop, and the points closest to the second and to the last of their tasks."""
+    line = material.line(spectra_needs(material.scale, IMAGENET, ("bp",))[0])
+    grid = None if line is None else stored_spectra([line])
+    if grid is None or found is None:
+        return None, ()
+    own = [point for point in found.points if point.method == "bp" and point.seed == grid.networks[0].seed]
+    # The first spectrum is that of a new network, before any training.
+    tasks = [grid.tasks[min(1, len(grid.tasks) - 1)], grid.tasks[-1]]
+    return grid, [min(own, key=lambda point: abs(point.task - task)) for task in tasks] if own else ()
+
+
+def _draw_spectrum(axis: "Axes", grid: SpectrumGrid, point: Point, mark: str) -> None:
+    from plastax_diagnostics import draw_density, stretch_eigenvalue_axis
+
+    network = grid.networks[0]
+    task = min(network.reports, key=lambda each: abs(each - point.task))
+    report, every = network.reports[task], list(network.reports.values())
+    draw_density(axis, report.hessian, report.eps, color=network.look.color, label="")
+    for end in (-report.eps, report.eps):
+        axis.axvline(end, color="0.4", ls=":", lw=0.8)
+    axis.set(yscale="log", ylim=(FLOOR, HIGHEST), xlabel="Hessian eigenvalue (dotted: ±eps)", ylabel="density")
+    low, high = min(each.hessian.smallest for each in every), max(each.hessian.largest for each in every)
+    stretch_eigenvalue_axis(axis, low, high, report.eps)
+    axis.set_title(f"{mark} start of task {task + 1}: {count(report.hessian)} above eps")
+
+
+def _claim(title: str, found: CurvaturePoints) -> Claim:
+    fit = fit_line(found.points)
+    paper = f"curvature at the start of a task and accuracy at its end go up together ({title})"
+    if fit is None:
+        return Claim(paper, "cannot tell", as_words(fit))
+    # If seeds can be drawn so that R^2 is almost zero, the sign of the slope means nothing.
+    clear = fit.interval is not None and fit.interval[0] > 0.05
+    answer: Answer = "cannot tell" if not clear else "agrees" if fit.slope > 0 else "disagrees"
+    words = f"slope {fit.slope:+.3g}, {as_words(fit)}, {len(found.points)} points"
+    return Claim(paper, answer, words, fit._asdict())
+
+
+FIGURE = PaperFigure(
+    "curvature-accuracy",
+    "normalized epsilon-rank at the start of a task against test accuracy at its end, with spectra before and after the "
+    "collapse",
+    "Each point is a network at a task; points along a rising line mean that tasks with little curvature at their start "
+    "are learned badly.",
+    needs,
+    draw_curvature,
+)
+

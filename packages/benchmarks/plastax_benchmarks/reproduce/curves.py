@@ -1,0 +1,81 @@
+"""Figures with a row for each quantity and a column for each problem: curves of all methods over tasks."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ..report.figure import band
+from ..report.group import Group, Line
+from ..report.read import number
+from ..report.style import Look, figure_style, look_of, new_figure, save_figure
+from .smooth import savitzky_golay
+
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+class Panel(NamedTuple):
+    """One pair of axes: a field of the metrics of all lines of a problem."""
+
+    group: Group
+    field: str
+    title: str
+
+
+def draw_curves(rows: Sequence[Sequence[Panel]], path: Path, smooth: str) -> tuple[Path, ...]:
+    """Draws panels with one legend for all of them.
+
+    **Arguments:**
+
+    - `rows`: the panels of each row.
+    - `path`: the file, without its ending.
+    - `smooth`: `"savgol"` draws smoothed means in front of the means themselves; `"none"` draws means.
+
+    **Returns:**
+
+    The files.
+    """
+    with figure_style():
+        columns = max(map(len, rows))
+        figure = new_figure(3.4 * columns, 2.7 * len(rows) + 0.5)
+        axes = figure.subplots(len(rows), columns, squeeze=False)
+        for row, panels in zip(axes, rows, strict=True):
+            for axis, panel in zip(row, panels, strict=False):
+                _draw_panel(axis, panel, smooth)
+            for axis in row[len(panels) :]:
+                axis.remove()
+        found: dict[str, object] = {}
+        for axis in figure.axes:
+            handles, labels = axis.get_legend_handles_labels()
+            found |= dict(zip(labels, handles, strict=True))
+        figure.legend(found.values(), found.keys(), loc="outside lower center", ncols=len(found), frameon=False)
+        return save_figure(figure, path)
+
+
+def _draw_panel(axis: "Axes", panel: Panel, smooth: str) -> None:
+    for line in panel.group.lines:
+        tasks, values = line.series(panel.field)
+        if tasks.size:
+            places = np.array([number(task, line.unit) for task in tasks.tolist()])
+            _draw_line(axis, line, look_of(line, panel.group.lines), places, values, smooth)
+    axis.set_title(panel.title, loc="left")
+    axis.set_xlabel("environment step" if panel.group.lines[0].unit == "step" else "task")
+
+
+def _draw_line(
+    axis: "Axes", line: Line, look: Look, places: np.ndarray, values: np.ndarray, smooth: str
+) -> None:
+    color, style, _ = look
+    mean = values.mean(1)
+    shown = savitzky_golay(mean) if smooth == "savgol" else mean
+    if smooth == "savgol":
+        axis.plot(places, mean, color=color, lw=0.7, alpha=0.3)
+    axis.plot(places, shown, color=color, ls=style, lw=1.5, label=line.method)
+    if values.shape[1] > 1 and not line.is_yardstick:
+        low, high = band(values)
+        if smooth == "savgol":
+            low, high = savitzky_golay(low), savitzky_golay(high)
+        axis.fill_between(places, low, high, color=color, alpha=0.12, lw=0)

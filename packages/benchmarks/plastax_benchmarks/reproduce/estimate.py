@@ -1,0 +1,93 @@
+"""How long runs take on one CPU core, from short measurements. Expect a factor of two either way."""
+
+from typing import Any
+
+from ..config import RunConfig
+from ..problems.catalog import ImageSettings, SlipperyAntSettings
+
+
+STEP_MS: dict[str, dict[str, float]] = {
+    "laptop": {
+        "permuted-mnist": 0.05,
+        "linearized-mnist": 0.6,
+        "continual-imagenet": 4.0,
+        "incremental-cifar": 13.0,
+        "slippery-ant": 0.07,
+    },
+    # From `plastax bench paper-scale`; the ant's from PPO on 200,000 steps of the positional backend.
+    "paper": {
+        "permuted-mnist": 0.6,
+        "linearized-mnist": 0.6,
+        "continual-imagenet": 250.0,
+        "incremental-cifar": 11_000.0,
+        "slippery-ant": 1.0,
+    },
+}
+"""Milliseconds of a step of one network with plain backprop, evaluation included."""
+
+TIMES_BP: dict[str, dict[str, float]] = {
+    "permuted-mnist": {"er": 1.6, "l2_er": 1.6, "cbp": 4.0, "spectral": 11.0, "layernorm_l2": 1.2},
+    "continual-imagenet": {"er": 2.1, "l2_er": 2.1, "layernorm_l2": 1.8},
+    "incremental-cifar": {"er": 1.8, "l2_er": 1.8, "layernorm_l2": 1.5},
+}
+"""The time of other methods, if it differs from that of plain backprop by more than a quarter."""
+
+REPORT_SECONDS: dict[str, dict[str, float]] = {
+    "laptop": {"mlp": 6.0, "gated-linear": 7.0, "convnet": 20.0},
+    "paper": {"mlp": 120.0, "gated-linear": 60.0, "convnet": 600.0, "resnet18": 40_000.0},
+}
+"""Seconds of one plasticity report, on one kind of rows."""
+
+RANK_SECONDS: dict[str, float] = {"mlp": 1.0, "gated-linear": 3.0, "convnet": 3.0, "resnet18": 600.0}
+"""Seconds of one exact epsilon-rank."""
+
+START_SECONDS = 40.0
+"""Seconds until the first step: imports, data, compilation."""
+
+ROWS: dict[str, int] = {"digits": 4500, "mnist": 60_000}
+"""Training rows of a task."""
+
+ROWS_PER_CLASS = {"imagenet32": 500, "cifar100": 500}
+
+
+def seconds_of(config: RunConfig) -> float:
+    """The time of a run on one core, if nothing of it is done yet."""
+    values, problem, method = config.settings, config.problem.name, config.method.name
+    step = 1e-3 * STEP_MS[config.preset][problem] * TIMES_BP.get(problem, {}).get(method, 1.0)
+    seconds = START_SECONDS + config.seeds * steps_of(config) * step
+    if isinstance(config.problem, SlipperyAntSettings):
+        return seconds
+    tasks, network = values["num_tasks"], config.network.name
+    if every := values["epsilon_rank_every"]:
+        seconds += config.seeds * len(range(1, tasks, every)) * RANK_SECONDS[network]
+    if every := values["diagnose_every"]:
+        # At the start and at the end of a task, on training rows and on held-out rows.
+        seconds += config.seeds * 4 * len(range(0, tasks, every)) * REPORT_SECONDS[config.preset][network]
+    return seconds
+
+
+def steps_of(config: RunConfig) -> int:
+    """The number of steps of one seed."""
+    if isinstance(config.problem, SlipperyAntSettings):
+        return config.problem.total_steps
+    assert isinstance(config.problem, ImageSettings)
+    values: dict[str, Any] = config.settings
+    per_epoch = 0
+    for task in range(values["num_tasks"]):
+        if config.problem.counts_per_class:
+            grows = config.problem.name == "incremental-cifar"
+            classes = values["classes_per_task"] * (task + 1 if grows else 1)
+            rows = classes * (values["train_size"] or ROWS_PER_CLASS[values["dataset"]])
+        else:
+            rows = values["train_size"] or ROWS[values["dataset"]]
+        per_epoch += rows // values["batch_size"]
+    return values["epochs"] * per_epoch
+
+
+def in_words(seconds: float) -> str:
+    """A duration with about two digits."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 90 * 60:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:,.1f} h" if seconds < 36_000 else f"{seconds / 3600:,.0f} h"

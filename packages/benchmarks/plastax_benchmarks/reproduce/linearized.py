@@ -1,0 +1,148 @@
+"""The figure of the linearized ReLU network: accuracy, and epsilon-ranks of its two Gram matrices."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ..report.epsilon_rank import at_switches
+from ..report.group import Line
+from ..report.read import number
+from ..report.style import figure_style, new_figure, save_figure
+from ..report.statistics import mean_interval, rank_correlation
+from .claim import Claim, by_interval
+from .figure import Drawn, Material, PaperFigure
+from .scales import LINEARIZED, linearized_needs
+
+
+COLORS = ("#1f5a99", "#2f9e44", "#d9822b")
+
+ACCURACY = "train_accuracy"
+"""As in the paper: accuracy on training rows at the end of a task."""
+
+FLAT = 0.1
+"""A rank whose mean changes by less than this fraction is flat."""
+
+
+class Switches(NamedTuple):
+    """Measurements at task switches, `[task, seed]`: both ranks, and the accuracy at the end of the new task."""
+
+    tasks: np.ndarray
+    weighted: np.ndarray
+    raw: np.ndarray
+    accuracy: np.ndarray
+
+
+def draw_linearized(material: Material) -> Drawn:
+    """Draws three panels, and checks the four sentences of the paper about them."""
+    needs = linearized_needs(material.scale)
+    lines = {name: line for name, need in zip(LINEARIZED, needs, strict=True) if (line := material.line(need))}
+    if not lines:
+        return Drawn()
+    found = {name: switches(line) for name, line in lines.items()}
+    return Drawn(_draw(lines, found, material), tuple(claims(found)))
+
+
+def switches(line: Line) -> Switches:
+    """The measurements of a line at the tasks where all seeds have them."""
+    tasks, weighted = at_switches(line)
+    raw = {(row["task"], row["seed"]): row["raw_epsilon_rank"] for row in line.diagnostics if "raw_epsilon_rank" in row}
+    known, accuracy = line.series(ACCURACY)
+    places = [int(np.flatnonzero(known == task)[0]) for task in tasks]
+    kernel = np.array([[raw[task, seed] for seed in line.seeds] for task in tasks], dtype=float)
+    return Switches(np.array(tasks), weighted, kernel, accuracy[places])
+
+
+def claims(found: dict[str, Switches]) -> list[Claim]:
+    """What the paper says about its figures, and what the numbers say."""
+    plain, decayed, low_rank = (found.get(name) for name in LINEARIZED)
+    answers = []
+    if plain is not None:
+        answers += [_correlated(plain), _flat(plain)]
+    for other, words, sign in (
+        (decayed, "L2 keeps more eigenvalues of the loss-weighted Gram matrix above the threshold", 1),
+        (low_rank, "low-rank initialization leaves fewer eigenvalues above the threshold", -1),
+    ):
+        if plain is not None and other is not None:
+            answers.append(_compared(other, plain, words, sign))
+    return answers
+
+
+def _correlated(plain: Switches) -> Claim:
+    """Over tasks, within each seed."""
+    each = [rank_correlation(*pair) for pair in zip(plain.weighted.T.tolist(), plain.accuracy.T.tolist(), strict=True)]
+    known = [value for value in each if value is not None]
+    interval = mean_interval(known) if known else None
+    mean = float(np.mean(known)) if known else None
+    words = "too few tasks" if mean is None else f"rank correlation over tasks, mean of {len(known)} seeds: {mean:+.2f}"
+    if interval:
+        words += f" ({interval[0]:+.2f} to {interval[1]:+.2f})"
+    change = plain.accuracy[-1].mean() - plain.accuracy[0].mean()
+    words += f"; accuracy changes by {change:+.3f} from the first to the last measured task"
+    numbers = {"correlation": mean, "interval": interval, "accuracy_change": float(change)}
+    paper = "accuracy is correlated with the epsilon-rank of the loss-weighted Gram matrix"
+    return Claim(paper, by_interval(interval), words, numbers)
+
+
+def _flat(plain: Switches) -> Claim:
+    edge = max(1, len(plain.tasks) // 4)
+    first, last = plain.raw[:edge].mean(), plain.raw[-edge:].mean()
+    change = float(last / first - 1)
+    words = f"{first:.0f} in the first quarter of the tasks, {last:.0f} in the last: {100 * change:+.1f} %"
+    return Claim(
+        "the epsilon-rank of the raw Gram matrix stays flat",
+        "agrees" if abs(change) < FLAT else "disagrees",
+        words,
+        {"first": float(first), "last": float(last), "relative_change": change},
+    )
+
+
+def _compared(other: Switches, plain: Switches, paper: str, sign: int) -> Claim:
+    edge = max(1, len(plain.tasks) // 4)
+    seeds = min(other.weighted.shape[1], plain.weighted.shape[1])
+    ranks, accuracies = (
+        getattr(other, name)[-edge:, :seeds].mean(0) - getattr(plain, name)[-edge:, :seeds].mean(0)
+        for name in ("weighted", "accuracy")
+    )
+    interval = mean_interval(ranks)
+    words = f"difference in the last quarter of the tasks: rank {ranks.mean():+.1f}"
+    words += f" ({interval[0]:+.1f} to {interval[1]:+.1f})" if interval else ", one seed"
+    words += f", accuracy {accuracies.mean():+.3f}"
+    numbers = {"rank": float(ranks.mean()), "interval": interval, "accuracy": float(accuracies.mean())}
+    return Claim(paper, by_interval(interval, sign=sign), words, numbers)
+
+
+def _draw(lines: dict[str, Line], found: dict[str, Switches], material: Material):
+    with figure_style():
+        figure = new_figure(10.5, 3.2)
+        left, middle, right = figure.subplots(1, 3)
+        for (name, line), color in zip(lines.items(), COLORS, strict=False):
+            tasks, values = line.series(ACCURACY)
+            curves = (
+                (left, tasks, values),
+                (middle, found[name].tasks, found[name].weighted),
+                (right, found[name].tasks, found[name].raw),
+            )
+            for axis, places, each in curves:
+                shown = [number(task, line.unit) for task in places.tolist()]
+                axis.plot(shown, each.mean(1), color=color, label=name)
+                axis.fill_between(shown, each.min(1), each.max(1), color=color, alpha=0.15, lw=0)
+        for axis, title in (
+            (left, "training accuracy"),
+            (middle, "epsilon-rank, loss-weighted Gram matrix"),
+            (right, "epsilon-rank, raw Gram matrix"),
+        ):
+            axis.set_title(title, loc="left")
+            axis.set_xlabel("task")
+        left.legend(frameon=False)
+        return save_figure(figure, material.out / FIGURE.name)
+
+
+FIGURE = PaperFigure(
+    "linearized",
+    "the linearized ReLU network on permuted digits: its accuracy goes along with the epsilon-rank of the loss-weighted "
+    "Gram matrix, while that of the raw one stays flat",
+    "If the left and the middle panel move together while the right one stays flat, the loss and not the kernel makes "
+    "tasks hard to learn; bands are the range of the seeds.",
+    linearized_needs,
+    draw_linearized,
+)

@@ -1,0 +1,128 @@
+"""The figures of Hessian spectra at the start of tasks."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from plastax_diagnostics import Estimate
+
+from ..report.group import Group, Line
+from ..report.quantities import quantities
+from ..report.spectrum_grid import SpectrumGrid, spectrum_figure, stored_spectra
+from ..report.statistics import rank_correlation
+from ..report.style import save_figure
+from .claim import Answer, Claim
+from .figure import Drawn, Material, PaperFigure
+from .need import Need
+from .scales import SUPERVISED, spectra_needs
+
+
+IMAGENET = "continual-imagenet"
+
+
+def hessian_needs(scale: str) -> list[Need]:
+    """Backprop and L2-ER on continual ImageNet."""
+    return spectra_needs(scale, IMAGENET, ("bp", "l2_er"))
+
+
+def grid_needs(scale: str) -> list[Need]:
+    """All methods whose spectra the paper shows, on the three supervised problems."""
+    return [need for problem in SUPERVISED for need in spectra_needs(scale, problem)]
+
+
+def draw_hessian(material: Material) -> Drawn:
+    """Draws the spectra of backprop and L2-ER, and compares the first with the last."""
+    group = material.group(hessian_needs(material.scale))
+    grid = None if group is None else stored_spectra(group.lines)
+    if grid is None:
+        return Drawn()
+    claims = [
+        _narrowing(grid, "bp", "the Hessian spectrum of backprop collapses on continual ImageNet", shrinks=True),
+        _narrowing(grid, "l2_er", "the Hessian spectrum of L2-ER does not collapse", shrinks=False),
+    ]
+    files = save_figure(spectrum_figure(grid), material.out / HESSIAN.name)
+    return Drawn(files, tuple(claim for claim in claims if claim is not None))
+
+
+def _narrowing(grid: SpectrumGrid, method: str, paper: str, *, shrinks: bool) -> Claim | None:
+    """Whether the epsilon-rank of the Hessian falls from the first to the last task, beyond its brackets."""
+    reports = next((network.reports for network in grid.networks if network.label == method), {})
+    if len(reports) < 2:
+        return None
+    first, last = (reports[task].hessian.epsilon_rank for task in (min(reports), max(reports)))
+    answer = fallen(first, last, shrinks=shrinks)
+    words = (
+        f"epsilon-rank {first.value:.0f} [{first.lower:.0f}, {first.upper:.0f}] at the start of task {min(reports) + 1}, "
+        f"{last.value:.0f} [{last.lower:.0f}, {last.upper:.0f}] at that of task {max(reports) + 1}, one seed"
+    )
+    return Claim(paper, answer, words, {"first": first.value, "last": last.value})
+
+
+def fallen(first: Estimate, last: Estimate, *, shrinks: bool) -> Answer:
+    """Whether one estimate is below another, which brackets that overlap do not show."""
+    if last.upper < first.lower:
+        return "agrees" if shrinks else "disagrees"
+    if last.lower > first.upper or last.value >= first.value:
+        return "disagrees" if shrinks else "agrees"
+    return "cannot tell"
+
+
+def draw_grids(material: Material) -> Drawn:
+    """Draws a grid for each problem, with the methods in the order of their accuracy at the end."""
+    needs = grid_needs(material.scale)
+    files, claims = [], []
+    for problem in SUPERVISED:
+        group = material.group([need for need in needs if need.config.problem.name == problem])
+        if group is None:
+            continue
+        lines = in_order_of_accuracy(group)
+        grid = stored_spectra(lines)
+        if grid is None:
+            continue
+        files += save_figure(spectrum_figure(grid), material.out / f"{GRIDS.name}-{problem}")
+        claims.append(_ordered(problem, lines, grid))
+    return Drawn(tuple(files), tuple(claims))
+
+
+def in_order_of_accuracy(group: Group) -> list[Line]:
+    """Lines in the order of their main quantity in the last quarter of the tasks, the lowest first."""
+    main = quantities(group)[0]
+    return sorted(group.lines, key=lambda line: float(line.series(main.field)[1][-group.edge :].mean()))
+
+
+def _ordered(problem: str, lines: Sequence[Line], grid: SpectrumGrid) -> Claim:
+    """Whether methods with a higher accuracy at the end keep more of their spectrum."""
+    paper = f"methods that learn better at the end keep more of their Hessian spectrum on {problem}"
+    kept = {}
+    for network in grid.networks:
+        ranks = [network.reports[task].hessian.epsilon_rank.value for task in sorted(network.reports)]
+        kept[network.label] = ranks[-1] / ranks[0] if len(ranks) > 1 and ranks[0] > 0 else float("nan")
+    known = [kept[line.label] for line in lines if np.isfinite(kept.get(line.label, np.nan))]
+    correlation = rank_correlation(list(range(len(known))), known)
+    listed = ", ".join(f"{label} {value:.2f}" for label, value in kept.items())
+    words = f"epsilon-rank at the last task over that at the first, lowest accuracy first: {listed}; one seed each"
+    if correlation is None:
+        return Claim(paper, "cannot tell", words, {"kept": kept})
+    # With five methods, one seed and no interval, only a clear order counts.
+    answer: Answer = "agrees" if correlation >= 0.7 else "disagrees" if correlation <= 0 else "cannot tell"
+    return Claim(
+        paper, answer, f"rank correlation {correlation:+.2f}; {words}", {"correlation": correlation, "kept": kept}
+    )
+
+
+HESSIAN = PaperFigure(
+    "hessian-spectrum",
+    "figure 1: the Hessian spectrum of backprop and of L2-ER at the start of tasks of continual ImageNet",
+    "A spectrum that shrinks into the part between the dotted lines has no directions left that can be learned within a "
+    "task.",
+    hessian_needs,
+    draw_hessian,
+)
+
+GRIDS = PaperFigure(
+    "spectrum-grids",
+    "Hessian spectra of five methods at the start of tasks, in the order of their accuracy, on three problems",
+    "From top to bottom accuracy at the end increases; a row whose spectrum narrows from left to right is collapsing.",
+    grid_needs,
+    draw_grids,
+)
