@@ -5,7 +5,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
 from rich.console import Console
@@ -17,11 +17,19 @@ from ..runs import terminate_like_interrupt
 from ..sweep.engine import threads
 
 
-def run_in_processes(configs: Sequence[RunConfig], console: Console, *, at_once: int, cores: int) -> None:
+def run_in_processes(
+    configs: Sequence[RunConfig],
+    console: Console,
+    *,
+    at_once: int,
+    cores: int,
+    keep_going: bool = False,
+    on_end: Callable[[RunConfig], None] = lambda config: None,
+) -> list[str]:
     """Runs all configurations, or resumes them, and prints what they print.
 
     Small networks do not keep two cores busy, so two runs at a time take little more time than one. If one fails, the
-    others are stopped; they save their state, as they do after Ctrl-C.
+    others are stopped, unless `keep_going` is set; they save their state, as they do after Ctrl-C.
 
     **Arguments:**
 
@@ -29,9 +37,16 @@ def run_in_processes(configs: Sequence[RunConfig], console: Console, *, at_once:
     - `console`: where to print.
     - `at_once`: the number of processes.
     - `cores`: the number of cores, which they share.
+    - `keep_going`: whether the others continue if one fails.
+    - `on_end`: called with each configuration whose run has ended.
+
+    **Returns:**
+
+    The last lines of the runs that failed.
     """
     environment = os.environ | threads(max(1, cores // at_once))
     started: list[subprocess.Popen[str]] = []
+    failures: list[str] = []
     stopping = threading.Event()
 
     def work(config: RunConfig) -> None:
@@ -53,7 +68,12 @@ def run_in_processes(configs: Sequence[RunConfig], console: Console, *, at_once:
                 last.append(line)
                 console.print(line.rstrip("\n"), highlight=False, markup=False, soft_wrap=True)
         if process.returncode and not stopping.is_set():
-            raise UsageError(f"the run of {config.method.name} failed:\n{''.join(last)}")
+            words = f"the run of {config.method.name} failed:\n{''.join(last)}"
+            if not keep_going:
+                raise UsageError(words)
+            failures.append(words)
+        if not stopping.is_set():
+            on_end(config)
 
     with terminate_like_interrupt(), ThreadPoolExecutor(at_once) as pool:
         try:
@@ -64,3 +84,4 @@ def run_in_processes(configs: Sequence[RunConfig], console: Console, *, at_once:
             for process in started:
                 process.terminate()
             raise
+    return failures

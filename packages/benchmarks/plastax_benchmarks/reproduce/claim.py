@@ -36,5 +36,7 @@ def by_interval(interval: Sequence[float] | None, *, sign: int = 1) -> Answer:
 
 def overall(claims: Sequence[Claim]) -> str:
     """The answers of a figure, counted."""
-    counts = {answer: sum(claim.answer == answer for claim in claims) for answer in ("agrees", "disagrees", "cannot tell")}
+    counts = {
+        answer: sum(claim.answer == answer for claim in claims) for answer in ("agrees", "disagrees", "cannot tell")
+    }
     return ", ".join(f"{answer} {count}" for answer, count in counts.items() if count) or "nothing to compare"

@@ -40,14 +40,14 @@ def draw_curvature(material: Material) -> Drawn:
     grid, marked = _spectra(material, panels.get(IMAGENET))
     with figure_style():
         figure = new_figure(3.3 * len(panels), 2.9 + (1.8 if marked else 0.0))
-        upper, lower = figure.subfigures(2, 1, height_ratios=(2.9, 1.8)) if marked else (figure, None)
+        upper, *lower = figure.subfigures(2, 1, height_ratios=(2.9, 1.8)).tolist() if marked else [figure]
         axes = upper.subplots(1, len(panels), squeeze=False)[0]
         for axis, (title, found) in zip(axes, panels.items(), strict=True):
             draw_points(axis, found, marked if title == IMAGENET else ())
             axis.set_title(f"{title}\n{axis.get_title(loc='left')}")
             axis.legend()
-        if lower is not None and grid is not None:
-            for axis, point, mark in zip(lower.subplots(1, len(marked), squeeze=False)[0], marked, "■▲", strict=False):
+        if grid is not None and lower:
+            for axis, point, mark in zip(lower[0].subplots(1, len(marked)), marked, "■▲", strict=True):
                 _draw_spectrum(axis, grid, point, mark)
         files = save_figure(figure, material.out / FIGURE.name)
     return Drawn(files, tuple(_claim(title, found) for title, found in panels.items()))
@@ -75,9 +75,7 @@ def _only(found: CurvaturePoints | None, tasks: range) -> CurvaturePoints | None
     return found._replace(points=points) if found is not None and points else None
 
 
-def _spectra(
-    material: Material, found: CurvaturePoints | None
-) -> tuple[SpectrumGrid | None, Sequence[Point]]:
+def _spectra(material: Material, found: CurvaturePoints | None) -> tuple[SpectrumGrid | None, Sequence[Point]]:
     """The spectra of backprop, and the points closest to the second and to the last of their tasks."""
     line = material.line(spectra_needs(material.scale, IMAGENET, ("bp",))[0])
     grid = None if line is None else stored_spectra([line])
@@ -118,11 +116,8 @@ def _claim(title: str, found: CurvaturePoints) -> Claim:
 
 FIGURE = PaperFigure(
     "curvature-accuracy",
-    "normalized epsilon-rank at the start of a task against test accuracy at its end, with spectra before and after the "
-    "collapse",
-    "Each point is a network at a task; points along a rising line mean that tasks with little curvature at their start "
-    "are learned badly.",
+    "normalized epsilon-rank at the start of a task against test accuracy at its end, and two spectra",
+    "Each point is a network at a task; points along a rising line mean that little curvature goes with low accuracy.",
     needs,
     draw_curvature,
 )
-

@@ -14,6 +14,7 @@ from .smooth import savitzky_golay
 
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
 
@@ -47,7 +48,7 @@ def draw_curves(rows: Sequence[Sequence[Panel]], path: Path, smooth: str) -> tup
                 _draw_panel(axis, panel, smooth)
             for axis in row[len(panels) :]:
                 axis.remove()
-        found: dict[str, object] = {}
+        found: dict[str, Artist] = {}
         for axis in figure.axes:
             handles, labels = axis.get_legend_handles_labels()
             found |= dict(zip(labels, handles, strict=True))
@@ -65,9 +66,7 @@ def _draw_panel(axis: "Axes", panel: Panel, smooth: str) -> None:
     axis.set_xlabel("environment step" if panel.group.lines[0].unit == "step" else "task")
 
 
-def _draw_line(
-    axis: "Axes", line: Line, look: Look, places: np.ndarray, values: np.ndarray, smooth: str
-) -> None:
+def _draw_line(axis: "Axes", line: Line, look: Look, places: np.ndarray, values: np.ndarray, smooth: str) -> None:
     color, style, _ = look
     mean = values.mean(1)
     shown = savitzky_golay(mean) if smooth == "savgol" else mean

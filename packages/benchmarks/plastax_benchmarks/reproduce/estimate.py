@@ -1,8 +1,10 @@
 """How long runs take on one CPU core, from short measurements. Expect a factor of two either way."""
 
+from pathlib import Path
 from typing import Any
 
 from ..config import RunConfig
+from ..data import available
 from ..problems.catalog import ImageSettings, SlipperyAntSettings
 
 
@@ -33,7 +35,7 @@ TIMES_BP: dict[str, dict[str, float]] = {
 """The time of other methods, if it differs from that of plain backprop by more than a quarter."""
 
 REPORT_SECONDS: dict[str, dict[str, float]] = {
-    "laptop": {"mlp": 6.0, "gated-linear": 7.0, "convnet": 20.0},
+    "laptop": {"mlp": 3.0, "gated-linear": 4.0, "convnet": 10.0},
     "paper": {"mlp": 120.0, "gated-linear": 60.0, "convnet": 600.0, "resnet18": 40_000.0},
 }
 """Seconds of one plasticity report, on one kind of rows."""
@@ -47,7 +49,8 @@ START_SECONDS = 40.0
 ROWS: dict[str, int] = {"digits": 4500, "mnist": 60_000}
 """Training rows of a task."""
 
-ROWS_PER_CLASS = {"imagenet32": 500, "cifar100": 500}
+ROWS_PER_CLASS = 500
+"""Training rows of a class, if that is not known."""
 
 
 def seconds_of(config: RunConfig) -> float:
@@ -72,16 +75,24 @@ def steps_of(config: RunConfig) -> int:
         return config.problem.total_steps
     assert isinstance(config.problem, ImageSettings)
     values: dict[str, Any] = config.settings
-    per_epoch = 0
+    per_epoch, rows_of_class = 0, _rows_of_class(values["dataset"], values["data_dir"])
     for task in range(values["num_tasks"]):
         if config.problem.counts_per_class:
             grows = config.problem.name == "incremental-cifar"
             classes = values["classes_per_task"] * (task + 1 if grows else 1)
-            rows = classes * (values["train_size"] or ROWS_PER_CLASS[values["dataset"]])
+            rows = classes * (values["train_size"] or rows_of_class)
         else:
             rows = values["train_size"] or ROWS[values["dataset"]]
         per_epoch += rows // values["batch_size"]
     return values["epochs"] * per_epoch
+
+
+def _rows_of_class(dataset: str, data_dir: Path | None) -> int:
+    """The training rows of a class, which are fewer if somebody has only a part of CIFAR-100."""
+    (found,) = [one for one in available(data_dir) if one.name == dataset]
+    if dataset != "cifar100" or found.count is None:
+        return ROWS_PER_CLASS
+    return found.count[0] // 100
 
 
 def in_words(seconds: float) -> str:

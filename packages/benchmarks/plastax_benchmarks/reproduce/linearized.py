@@ -7,8 +7,8 @@ import numpy as np
 from ..report.epsilon_rank import at_switches
 from ..report.group import Line
 from ..report.read import number
-from ..report.style import figure_style, new_figure, save_figure
 from ..report.statistics import mean_interval, rank_correlation
+from ..report.style import figure_style, new_figure, save_figure
 from .claim import Claim, by_interval
 from .figure import Drawn, Material, PaperFigure
 from .scales import LINEARIZED, linearized_needs
@@ -139,8 +139,8 @@ def _draw(lines: dict[str, Line], found: dict[str, Switches], material: Material
 
 FIGURE = PaperFigure(
     "linearized",
-    "the linearized ReLU network on permuted digits: its accuracy goes along with the epsilon-rank of the loss-weighted "
-    "Gram matrix, while that of the raw one stays flat",
+    "the linearized ReLU network on permuted digits: its accuracy is correlated with the epsilon-rank of the "
+    "loss-weighted Gram matrix, while that of the raw one stays flat",
     "If the left and the middle panel move together while the right one stays flat, the loss and not the kernel makes "
     "tasks hard to learn; bands are the range of the seeds.",
     linearized_needs,

@@ -14,7 +14,11 @@ from ..report.read import Run, read_runs, run_folders
 from ..report.spectra import find_reports
 
 
-DETAILS = {"diagnose_size": "diagnose_every", "lanczos_order": "diagnose_every", "epsilon_rank_rows": "epsilon_rank_every"}
+DETAILS = {
+    "diagnose_size": "diagnose_every",
+    "lanczos_order": "diagnose_every",
+    "epsilon_rank_rows": "epsilon_rank_every",
+}
 """Settings of a measurement, and how often it is taken. They do not matter if it is not asked for."""
 
 
@@ -114,7 +118,9 @@ class Need:
 def read_finished(folders: Iterable[Path]) -> list[Run]:
     """All runs in and below some folders that have at least one finished task."""
     paths = {path.resolve(): path for folder in folders if folder.is_dir() for path in run_folders(folder)}
-    return [run for path in paths.values() if (path / "metrics.jsonl").exists() for run in read_runs(path) if run.metrics]
+    return [
+        run for path in paths.values() if (path / "metrics.jsonl").exists() for run in read_runs(path) if run.metrics
+    ]
 
 
 def chosen_runs(need: Need, runs: Sequence[Run]) -> list[Run]:

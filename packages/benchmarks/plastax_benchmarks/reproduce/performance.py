@@ -74,7 +74,10 @@ def _plasticity(problem: str, line: Line, group: Group, main: Quantity) -> Claim
         return Claim(paper, "cannot tell", "there is no run of new networks to compare with")
     gaps = pairs.last(group.edge).differences.mean(1)
     interval = mean_interval(gaps)
-    answers: dict[str, Answer] = {"lost": "agrees" if loses else "disagrees", "kept": "disagrees" if loses else "agrees"}
+    answers: dict[str, Answer] = {
+        "lost": "agrees" if loses else "disagrees",
+        "kept": "disagrees" if loses else "agrees",
+    }
     words = f"{found['verdict']}: gap to new networks in the last quarter {gaps.mean():+.3f}" + (
         f" ({interval[0]:+.3f} to {interval[1]:+.3f})" if interval else ", one seed"
     )
@@ -114,7 +117,9 @@ def _falling(line: Line) -> Sequence[Claim]:
     words = f"dead units of bp, last minus first task: {changes.mean():+.3g}"
     words += f" ({interval[0]:+.3g} to {interval[1]:+.3g})" if interval else ", one seed"
     paper = "dead units fall over the tasks of incremental-cifar"
-    return [Claim(paper, by_interval(interval, sign=-1), words, {"change": float(changes.mean()), "interval": interval})]
+    return [
+        Claim(paper, by_interval(interval, sign=-1), words, {"change": float(changes.mean()), "interval": interval})
+    ]
 
 
 PERFORMANCE = PaperFigure(

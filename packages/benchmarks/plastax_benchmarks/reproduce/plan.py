@@ -8,8 +8,8 @@ from pathlib import Path
 from ..config import RunConfig
 from ..data import available
 from ..report.read import Run
-from .figure import PaperFigure
 from .estimate import in_words, seconds_of
+from .figure import PaperFigure
 from .need import Need, chosen_runs, read_finished
 
 
@@ -138,36 +138,27 @@ def _without(need: Need, data_dir: Path | None) -> str:
 
 
 def plan_rows(plan: Plan) -> list[list[str]]:
-    """The table of a plan: a header, and a row for each figure and problem."""
-    rows = [["figure", "problem", "runs", "reused seeds", "to run", "one core", "data"]]
+    """The table of a plan: a header, and a row for each figure and problem. Runs of several figures count once."""
+    rows = [["figure", "problem", "runs", "reused", "new", "time", "data"]]
     counted: set[str] = set()
     for figure, items in plan.items.items():
-        problems = list(dict.fromkeys(item.need.config.problem.name for item in items))
-        for problem in problems:
+        for problem in dict.fromkeys(item.need.config.problem.name for item in items):
             own = [item for item in items if item.need.config.problem.name == problem]
-            wanted = sum(len(item.need.seeds) for item in own)
-            jobs = {job.name: job for item in own for job in item.jobs}
-            new = [job for name, job in jobs.items() if name not in counted]
-            shared = len(jobs) - len(new)
-            counted |= set(jobs)
-            todo = f"{len(new)}" + (f" (+{shared} shared)" if shared else "")
-            without = sorted({item.without for item in own if item.without})
-            todo = f"no {', '.join(without)}" if without and not jobs else todo if jobs else "-"
+            new = {job.name: job for item in own for job in item.jobs if job.name not in counted}
+            counted |= set(new)
             rows.append(
                 [
                     figure,
                     problem,
                     str(len(own)),
-                    f"{sum(item.reused_seeds for item in own)} of {wanted}",
-                    todo,
-                    in_words(sum(job.seconds for job in new)) if new else "-",
-                    ", ".join(sorted({item.need.dataset or "none" for item in own})),
+                    f"{sum(item.reused_seeds for item in own)}/{sum(len(item.need.seeds) for item in own)}",
+                    "left out" if any(item.without for item in own) else str(len(new)),
+                    in_words(sum(job.seconds for job in new.values())) if new else "-",
+                    ", ".join(sorted({item.need.dataset or "-" for item in own})),
                 ]
             )
         if not items:
-            time = in_words(plan.measured[figure]) if figure in plan.measured else "-"
-            todo = "a measurement" if figure in plan.measured else "-"
-            rows.append([figure, "-", "0", "-", todo, time, "none"])
+            rows.append([figure, "-", "-", "-", "-", in_words(plan.measured.get(figure, 0.0)), "-"])
     return rows
 
 
@@ -175,10 +166,10 @@ def plan_words(plan: Plan, at_once: int) -> str:
     """A sentence below the table."""
     time = in_words(plan.seconds(at_once))
     words = (
-        f"{len(plan.jobs)} runs to start or to resume, {at_once} at a time: about {time} on cores that are otherwise "
-        "idle (estimates can be off by a factor of two)."
+        f"{len(plan.jobs)} runs to start or to resume, {at_once} at a time: about {time} on idle cores. Estimates can "
+        "be off by a factor of two. A run that several figures need is listed once."
         if plan.jobs
-        else f"All runs are there. Drawing takes about {time}."
+        else f"No runs to start. Drawing takes about {time}."
     )
     without = sorted({item.without for items in plan.items.values() for item in items if item.without})
     if without:

@@ -103,9 +103,7 @@ def spectra_needs(scale: str, problem: str, methods: tuple[str, ...] = SPECTRA_M
     return [
         Need(
             f"{problem}-{method}-spectra",
-            configure(
-                problem, scale, method, seeds=1, seed=0, diagnose_every=stream.spectra_every, **stream.shared
-            ),
+            configure(problem, scale, method, seeds=1, seed=0, diagnose_every=stream.spectra_every, **stream.shared),
         )
         for method in methods
     ]

@@ -51,11 +51,11 @@ def _narrowing(grid: SpectrumGrid, method: str, paper: str, *, shrinks: bool) ->
         return None
     first, last = (reports[task].hessian.epsilon_rank for task in (min(reports), max(reports)))
     answer = fallen(first, last, shrinks=shrinks)
-    words = (
-        f"epsilon-rank {first.value:.0f} [{first.lower:.0f}, {first.upper:.0f}] at the start of task {min(reports) + 1}, "
-        f"{last.value:.0f} [{last.lower:.0f}, {last.upper:.0f}] at that of task {max(reports) + 1}, one seed"
+    words = ", ".join(
+        f"epsilon-rank {rank.value:.0f} [{rank.lower:.0f}, {rank.upper:.0f}] at the start of task {task + 1}"
+        for task, rank in ((min(reports), first), (max(reports), last))
     )
-    return Claim(paper, answer, words, {"first": first.value, "last": last.value})
+    return Claim(paper, answer, f"{words}; one seed", {"first": first.value, "last": last.value})
 
 
 def fallen(first: Estimate, last: Estimate, *, shrinks: bool) -> Answer:
@@ -113,8 +113,7 @@ def _ordered(problem: str, lines: Sequence[Line], grid: SpectrumGrid) -> Claim:
 HESSIAN = PaperFigure(
     "hessian-spectrum",
     "figure 1: the Hessian spectrum of backprop and of L2-ER at the start of tasks of continual ImageNet",
-    "A spectrum that shrinks into the part between the dotted lines has no directions left that can be learned within a "
-    "task.",
+    "A spectrum that shrinks into the part between the dotted lines has no directions left to learn within a task.",
     hessian_needs,
     draw_hessian,
 )
