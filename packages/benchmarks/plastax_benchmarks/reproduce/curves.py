@@ -10,6 +10,7 @@ from ..report.figure import band
 from ..report.group import Group, Line
 from ..report.read import number
 from ..report.style import Look, figure_style, look_of, new_figure, save_figure
+from .scales import METHODS
 from .smooth import savitzky_golay
 
 
@@ -52,17 +53,21 @@ def draw_curves(rows: Sequence[Sequence[Panel]], path: Path, smooth: str) -> tup
         for axis in figure.axes:
             handles, labels = axis.get_legend_handles_labels()
             found |= dict(zip(labels, handles, strict=True))
-        figure.legend(found.values(), found.keys(), loc="outside lower center", ncols=len(found), frameon=False)
+        names = sorted(found, key=METHODS.index)
+        figure.legend([found[name] for name in names], names, loc="outside lower center", ncols=len(names))
         return save_figure(figure, path)
 
 
 def _draw_panel(axis: "Axes", panel: Panel, smooth: str) -> None:
+    from matplotlib.ticker import MaxNLocator
+
     for line in panel.group.lines:
         tasks, values = line.series(panel.field)
         if tasks.size:
             places = np.array([number(task, line.unit) for task in tasks.tolist()])
             _draw_line(axis, line, look_of(line, panel.group.lines), places, values, smooth)
-    axis.set_title(panel.title, loc="left")
+    axis.set_title(panel.title)
+    axis.xaxis.set_major_locator(MaxNLocator(4, integer=True))
     axis.set_xlabel("environment step" if panel.group.lines[0].unit == "step" else "task")
 
 
@@ -77,4 +82,4 @@ def _draw_line(axis: "Axes", line: Line, look: Look, places: np.ndarray, values:
         low, high = band(values)
         if smooth == "savgol":
             low, high = savitzky_golay(low), savitzky_golay(high)
-        axis.fill_between(places, low, high, color=color, alpha=0.12, lw=0)
+        axis.fill_between(places, low, high, color=color, alpha=0.08, lw=0)

@@ -1,12 +1,12 @@
 """The figures of Hessian spectra at the start of tasks."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
 from plastax_diagnostics import Estimate
 
-from ..report.group import Group, Line
+from ..report.group import Group
 from ..report.quantities import quantities
 from ..report.spectrum_grid import SpectrumGrid, spectrum_figure, stored_spectra
 from ..report.statistics import rank_correlation
@@ -75,30 +75,30 @@ def draw_grids(material: Material) -> Drawn:
         group = material.group([need for need in needs if need.config.problem.name == problem])
         if group is None:
             continue
-        lines = in_order_of_accuracy(group)
-        grid = stored_spectra(lines)
+        accuracies = final_accuracies(group)
+        grid = stored_spectra(sorted(group.lines, key=lambda line: accuracies[line.label]))
         if grid is None:
             continue
         files += save_figure(spectrum_figure(grid), material.out / f"{GRIDS.name}-{problem}")
-        claims.append(_ordered(problem, lines, grid))
+        claims.append(_ordered(problem, accuracies, grid))
     return Drawn(tuple(files), tuple(claims))
 
 
-def in_order_of_accuracy(group: Group) -> list[Line]:
-    """Lines in the order of their main quantity in the last quarter of the tasks, the lowest first."""
+def final_accuracies(group: Group) -> dict[str, float]:
+    """The main quantity of each line in the last quarter of the tasks."""
     main = quantities(group)[0]
-    return sorted(group.lines, key=lambda line: float(line.series(main.field)[1][-group.edge :].mean()))
+    return {line.label: float(line.series(main.field)[1][-group.edge :].mean()) for line in group.lines}
 
 
-def _ordered(problem: str, lines: Sequence[Line], grid: SpectrumGrid) -> Claim:
+def _ordered(problem: str, accuracies: Mapping[str, float], grid: SpectrumGrid) -> Claim:
     """Whether methods with a higher accuracy at the end keep more of their spectrum."""
     paper = f"methods that learn better at the end keep more of their Hessian spectrum on {problem}"
     kept = {}
     for network in grid.networks:
         ranks = [network.reports[task].hessian.epsilon_rank.value for task in sorted(network.reports)]
         kept[network.label] = ranks[-1] / ranks[0] if len(ranks) > 1 and ranks[0] > 0 else float("nan")
-    known = [kept[line.label] for line in lines if np.isfinite(kept.get(line.label, np.nan))]
-    correlation = rank_correlation(list(range(len(known))), known)
+    known = [label for label, value in kept.items() if np.isfinite(value)]
+    correlation = rank_correlation([accuracies[label] for label in known], [kept[label] for label in known])
     listed = ", ".join(f"{label} {value:.2f}" for label, value in kept.items())
     words = f"epsilon-rank at the last task over that at the first, lowest accuracy first: {listed}; one seed each"
     if correlation is None:

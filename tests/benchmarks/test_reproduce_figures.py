@@ -1,0 +1,184 @@
+"""Figures of the paper, drawn from made-up runs, and one from real ones."""
+
+import dataclasses
+import json
+
+import pytest
+from reproduce_support import finish, plasticity_report, with_rank
+
+from plastax_benchmarks._errors import UsageError
+from plastax_benchmarks.cli.reproduce import reproduce
+from plastax_benchmarks.reproduce import curvature, scales, spectra
+from plastax_benchmarks.reproduce.catalog import FIGURES
+from plastax_benchmarks.reproduce.figure import Drawn, Material
+from plastax_benchmarks.reproduce.need import chosen_runs, read_finished
+from plastax_benchmarks.reproduce.scales import Stream, performance_needs, spectra_needs
+
+
+TASKS = 12
+FALL = {"bp": 0.03, "er": 0.03, "l2": 0.0}
+"""How much accuracy these methods lose in each task; others lose nothing."""
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Twelve tasks at laptop scale, with spectra at three of them."""
+    monkeypatch.setattr(
+        scales,
+        "configure",
+        lambda problem, preset, method, **others: configure_small(problem, preset, method, others),
+    )
+    streams = {problem: Stream({}, 5, 2, ("bp",), 3) for problem in scales.SUPERVISED}
+    monkeypatch.setitem(scales.STREAMS, "laptop", streams)
+    monkeypatch.setattr(scales, "PROBLEMS", scales.SUPERVISED)
+
+
+def configure_small(problem, preset, method, others):
+    from plastax_benchmarks.config import configure
+
+    return configure(problem, preset, method, **{**others, "num_tasks": TASKS})
+
+
+def accuracy_of(need):
+    falls = FALL.get(need.config.method.name, 0.0)
+    return lambda seed, task: 0.9 - falls * task + 0.002 * ((seed + task) % 3)
+
+
+def material_of(needs, tmp_path, **others):
+    runs = read_finished([tmp_path / "runs"])
+    return Material("laptop", tmp_path, {need.name: chosen_runs(need, runs) for need in needs}, **others)
+
+
+def is_png(path):
+    return path.read_bytes()[:4] == b"\x89PNG"
+
+
+def answers(drawn):
+    return {claim.paper: claim.answer for claim in drawn.claims}
+
+
+@pytest.mark.parametrize("smooth", ["none", "savgol"])
+def test_performance_and_dead_units(small, tmp_path, smooth):
+    needs = [need for need in performance_needs("laptop") if need.config.problem.name == "permuted-mnist"]
+    for need in needs:
+        finish(tmp_path / "runs" / need.name, need, accuracy_of(need))
+    material = material_of(needs, tmp_path, smooth=smooth)
+    drawn = FIGURES["performance"].draw(material)
+    assert [path.suffix for path in drawn.files] == [".png", ".svg"]
+    assert is_png(drawn.files[0])
+    found = answers(drawn)
+    assert found["bp loses plasticity on permuted-mnist"] == "agrees"
+    assert found["l2 keeps plasticity on permuted-mnist"] == "agrees"
+    # The paper says otherwise.
+    assert found["layernorm_l2 loses plasticity on permuted-mnist"] == "disagrees"
+    gap = next(claim for claim in drawn.claims if claim.paper.startswith("bp")).numbers["gap"]
+    assert gap == pytest.approx(-0.03 * 10)  # Tasks 9, 10 and 11 of 0 to 11.
+    dead = FIGURES["dead-units-and-rank"].draw(material)
+    assert is_png(dead.files[0])
+    assert set(answers(dead).values()) == {"agrees"}
+
+
+def test_without_runs_nothing_is_drawn(small, tmp_path):
+    for name in ("hessian-spectrum", "curvature-accuracy", "performance", "dead-units-and-rank", "spectrum-grids"):
+        assert FIGURES[name].draw(Material("laptop", tmp_path, {})) == Drawn()
+
+
+def test_spectra_are_drawn_and_compared(small, tmp_path):
+    report, ranks = plasticity_report(), {"bp": (40.0, 4.0), "er": (40.0, 8.0), "l2": (40.0, 30.0)}
+    needs = spectra_needs("laptop", "continual-imagenet")
+    for need in needs:
+        first, last = ranks.get(need.config.method.name, (40.0, 44.0))
+        finish(
+            tmp_path / "runs" / need.name,
+            need,
+            accuracy_of(need),
+            report=lambda task, first=first, last=last: with_rank(report, first + (last - first) * task / 10),
+        )
+    material = material_of(needs, tmp_path)
+    drawn = spectra.draw_hessian(material)
+    assert is_png(drawn.files[0])
+    assert [claim.answer for claim in drawn.claims] == ["agrees", "agrees"]
+    assert drawn.claims[0].numbers == {"first": 40.0, "last": 4.0}
+    grids = spectra.draw_grids(material)
+    assert [path.name for path in grids.files] == [
+        "spectrum-grids-continual-imagenet.png",
+        "spectrum-grids-continual-imagenet.svg",
+    ]
+    (claim,) = grids.claims
+    assert claim.answer == "agrees"
+    # bp and er have the same accuracy; they come first.
+    assert set(list(claim.numbers["kept"])[:2]) == {"bp", "er"}
+    assert claim.numbers["kept"]["bp"] == pytest.approx(0.1)
+
+
+def test_overlapping_brackets_do_not_decide():
+    rank = with_rank(plasticity_report(), 10.0).hessian.epsilon_rank
+    wide = dataclasses.replace(rank, value=8.0, lower=5.0, upper=12.0)
+    assert spectra.fallen(rank, wide, shrinks=True) == spectra.fallen(rank, wide, shrinks=False) == "cannot tell"
+    above = dataclasses.replace(rank, value=11.0)
+    assert spectra.fallen(rank, above, shrinks=True) == "disagrees"
+    assert spectra.fallen(rank, above, shrinks=False) == "agrees"
+
+
+def test_curvature_goes_along_with_accuracy(small, tmp_path):
+    needs, report = curvature.needs("laptop"), plasticity_report()
+    for need in needs:
+        falls = accuracy_of(need)
+        finish(
+            tmp_path / "runs" / need.name,
+            need,
+            falls,
+            rank=lambda seed, task, falls=falls: 100 * falls(seed, task) + seed,
+            report=lambda task: with_rank(report, 20.0 - task),
+        )
+    drawn = curvature.draw_curvature(material_of(needs, tmp_path))
+    assert is_png(drawn.files[0])
+    assert len(drawn.claims) == 4
+    assert [claim.answer for claim in drawn.claims] == ["agrees"] * 4
+    assert all(claim.numbers["slope"] > 0 for claim in drawn.claims)
+
+
+def test_different_thresholds_do_not_decide(small, tmp_path):
+    needs = [need for need in curvature.needs("laptop") if need.config.problem.name == "permuted-mnist"]
+    (need,) = needs
+    folder = finish(tmp_path / "runs" / "bp", need, accuracy_of(need), rank=lambda seed, task: 90.0 - 3 * task + seed)
+    lines = [json.loads(line) for line in (folder / "diagnostics.jsonl").read_text().splitlines()]
+    lines[0]["eps"] = 0.2
+    (folder / "diagnostics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (claim,) = curvature.draw_curvature(material_of(needs, tmp_path)).claims
+    assert claim.answer == "cannot tell"
+    assert "0.1 to 0.2" in claim.words
+
+
+def test_the_command_plans_runs_resumes_and_draws(tmp_path, monkeypatch, capsys):
+    tiny = {"width": 6, "num_tasks": 3, "seeds": 1, "train_size": 40, "test_size": 20, "epsilon_rank_rows": 4}
+    monkeypatch.setitem(scales.LINEARIZED_SETTINGS, "laptop", {**tiny, "epsilon_rank_every": 1})
+    monkeypatch.setitem(scales.LINEARIZED, "low-rank initialization", ("bp", {"initial_rank": 2}))
+    reproduce("linearized", out=tmp_path, dry_run=True)
+    assert "linearized-mnist" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []
+
+    reproduce("linearized", out=tmp_path, workers=2)
+    shown = capsys.readouterr().out
+    assert "3 runs to start or to resume" in shown
+    assert "All runs are finished." in shown
+    assert is_png(tmp_path / "linearized.png")
+    content = json.loads((tmp_path / "reproduce.json").read_text())
+    assert len(content["figures"]["linearized"]["runs"]) == 3
+    flat = next(claim for claim in content["figures"]["linearized"]["claims"] if "raw" in claim["paper"])
+    assert flat["numbers"]["first"] > 0
+
+    # Finished runs are reused, from another folder too.
+    reproduce("linearized", out=tmp_path / "again", runs=(tmp_path / "runs",), workers=2)
+    assert "No runs to start" in capsys.readouterr().out
+    assert is_png(tmp_path / "again" / "linearized.png")
+    assert not (tmp_path / "again" / "runs").exists()
+
+
+def test_bad_requests_are_explained(tmp_path):
+    with pytest.raises(UsageError, match="folder not found"):
+        reproduce("linearized", runs=(tmp_path / "nothing",), dry_run=True)
+    with pytest.raises(UsageError, match="at least 1"):
+        reproduce("linearized", workers=0, dry_run=True)
+    with pytest.raises(UsageError, match="unknown figure"):
+        reproduce("figure-9", dry_run=True)
