@@ -1,6 +1,7 @@
 """The plan of a reproduction, its claims, and its files."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -82,7 +83,15 @@ def test_only_missing_seeds_are_run(tmp_path):
     # The same command finds the same folders, which then resume.
     again = make_plan([figure_with(wanted)], "laptop", tmp_path / "out", [tmp_path / "before"], None)
     assert [job.config.folder for job in again.jobs] == [job.config.folder for job in plan.jobs]
+    assert [job.done for job in again.jobs] == [0.0, 0.0, 0.0]
     for job in plan.jobs:
+        finish(job.config.folder, Need(job.name, job.config), tasks=3)
+    half = make_plan([figure_with(wanted)], "laptop", tmp_path / "out", [tmp_path / "before"], None)
+    assert [job.done for job in half.jobs] == [0.5, 0.5, 0.5]
+    assert half.seconds(1) == pytest.approx(plan.seconds(1) / 2)
+    assert "Begun earlier, and resumed: 3." in plan_words(half, 2)
+    for job in plan.jobs:
+        shutil.rmtree(job.config.folder)
         finish(job.config.folder, Need(job.name, job.config))
     done = make_plan([figure_with(wanted)], "laptop", tmp_path / "out", [tmp_path / "before"], None)
     assert done.jobs == ()

@@ -68,7 +68,11 @@ def reproduce(
     console.print(plan_words(plan, at_once), markup=False, highlight=False, soft_wrap=True)
     if dry_run:
         return
-    failures = [] if only_reuse else _run(plan, console, at_once, cores)
+    try:
+        failures = [] if only_reuse else _run(plan, console, at_once, cores)
+    except KeyboardInterrupt:
+        console.print(f"Stopped. What is done is saved in {out}: repeat the command to resume.", soft_wrap=True)
+        raise
     with usage_errors():
         plan = make_plan(chosen, scale, out, runs, data_dir)
     _draw(plan, scale, out, smooth, console)

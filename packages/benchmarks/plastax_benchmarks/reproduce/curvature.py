@@ -40,7 +40,8 @@ def draw_curvature(material: Material) -> Drawn:
     grid, marked = _spectra(material, panels.get(IMAGENET))
     with figure_style():
         figure = new_figure(3.3 * len(panels), 2.9 + (1.8 if marked else 0.0))
-        upper, *lower = figure.subfigures(2, 1, height_ratios=(2.9, 1.8)).tolist() if marked else [figure]
+        heights = [2.9, 1.8][: 2 if marked else 1]
+        upper, *lower = figure.subfigures(len(heights), 1, squeeze=False, height_ratios=heights)[:, 0]
         axes = upper.subplots(1, len(panels), squeeze=False)[0]
         for axis, (title, found) in zip(axes, panels.items(), strict=True):
             draw_points(axis, found, marked if title == IMAGENET else ())

@@ -16,8 +16,8 @@ from .scales import LINEARIZED, linearized_needs
 
 COLORS = ("#1f5a99", "#2f9e44", "#d9822b")
 
-ACCURACY = "train_accuracy"
-"""As in the paper: accuracy on training rows at the end of a task."""
+ACCURACY = "online_accuracy"
+"""The accuracy on training rows as they are seen, each of them once."""
 
 FLAT = 0.1
 """A rank whose mean changes by less than this fraction is flat."""
@@ -88,6 +88,8 @@ def _flat(plain: Switches) -> Claim:
     first, last = plain.raw[:edge].mean(), plain.raw[-edge:].mean()
     change = float(last / first - 1)
     words = f"{first:.0f} in the first quarter of the tasks, {last:.0f} in the last: {100 * change:+.1f} %"
+    if np.ptp(plain.raw) == 0:
+        words += "; it never changes at all, so probably all eigenvalues are above the threshold"
     return Claim(
         "the epsilon-rank of the raw Gram matrix stays flat",
         "agrees" if abs(change) < FLAT else "disagrees",
@@ -127,7 +129,7 @@ def _draw(lines: dict[str, Line], found: dict[str, Switches], material: Material
                 axis.plot(shown, each.mean(1), color=color, label=name)
                 axis.fill_between(shown, each.min(1), each.max(1), color=color, alpha=0.15, lw=0)
         for axis, title in (
-            (left, "training accuracy"),
+            (left, "online training accuracy"),
             (middle, "epsilon-rank, loss-weighted Gram matrix"),
             (right, "epsilon-rank, raw Gram matrix"),
         ):

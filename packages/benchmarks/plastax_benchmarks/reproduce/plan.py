@@ -8,6 +8,8 @@ from pathlib import Path
 from ..config import RunConfig
 from ..data import available
 from ..report.read import Run
+from ..runs import read_stream
+from ..sweep.state import tasks_of
 from .estimate import in_words, seconds_of
 from .figure import PaperFigure
 from .need import Need, chosen_runs, read_finished
@@ -15,10 +17,15 @@ from .need import Need, chosen_runs, read_finished
 
 @dataclass(frozen=True)
 class Job:
-    """A run to start or to resume, and how long it takes on one core."""
+    """A run to start or to resume, the share of it that is done, and how long the rest takes on one core."""
 
     config: RunConfig
-    seconds: float
+    done: float
+
+    @property
+    def seconds(self) -> float:
+        """The time of what is left."""
+        return (1 - self.done) * seconds_of(self.config)
 
     @property
     def name(self) -> str:
@@ -113,9 +120,16 @@ def _jobs_for(need: Need, missing: Sequence[int], jobs: list[Job], out: Path, da
         # With its seeds in its name, a folder belongs to one request, and the same command finds it again.
         folder = out / "runs" / f"{need.name}-seeds-{seeds[0]}-{seeds[-1]}"
         config = need.part(seeds, folder, data_dir)
-        jobs.append(Job(config, seconds_of(config)))
+        jobs.append(Job(config, _done(config)))
         found.append(jobs[-1])
     return found
+
+
+def _done(config: RunConfig) -> float:
+    """The share of a run that an earlier call has finished."""
+    metrics = config.folder / "metrics.jsonl"
+    rows = len(read_stream(metrics)) if metrics.exists() else 0
+    return min(1.0, rows / (config.seeds * tasks_of(config)))
 
 
 def _ranges(seeds: Sequence[int]) -> list[list[int]]:
@@ -166,11 +180,14 @@ def plan_words(plan: Plan, at_once: int) -> str:
     """A sentence below the table."""
     time = in_words(plan.seconds(at_once))
     words = (
-        f"{len(plan.jobs)} runs to start or to resume, {at_once} at a time: about {time} on idle cores. Estimates can "
-        "be off by a factor of two. A run that several figures need is listed once."
+        f"{len(plan.jobs)} runs to start or to resume, {at_once} at a time: about {time} on idle CPU cores. Estimates "
+        "can be off by a factor of two. A run that several figures need is listed once."
         if plan.jobs
         else f"No runs to start. Drawing takes about {time}."
     )
+    begun = sum(job.done > 0 for job in plan.jobs)
+    if begun:
+        words += f" Begun earlier, and resumed: {begun}."
     without = sorted({item.without for items in plan.items.values() for item in items if item.without})
     if without:
         words += f" Missing, and left out: {', '.join(without)}. `plastax data list` shows how to get data."

@@ -64,7 +64,7 @@ LINEARIZED_SETTINGS: dict[str, dict[str, Any]] = {
     LAPTOP: {
         "learning_rate": 0.3,
         "num_tasks": 40,
-        "seeds": 2,
+        "seeds": 3,
         "epsilon_rank_every": 3,
         "epsilon_rank_rows": 100,
     },
