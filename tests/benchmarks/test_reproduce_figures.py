@@ -10,7 +10,7 @@ from plastax_benchmarks._errors import UsageError
 from plastax_benchmarks.cli.reproduce import reproduce
 from plastax_benchmarks.reproduce import curvature, scales, spectra
 from plastax_benchmarks.reproduce.catalog import FIGURES
-from plastax_benchmarks.reproduce.figure import Drawn, Material
+from plastax_benchmarks.reproduce.figure import Drawn, Material, measurement_file
 from plastax_benchmarks.reproduce.need import chosen_runs, read_finished
 from plastax_benchmarks.reproduce.scales import Stream, performance_needs, spectra_needs
 
@@ -148,6 +148,20 @@ def test_different_thresholds_do_not_decide(small, tmp_path):
     (claim,) = curvature.draw_curvature(material_of(needs, tmp_path)).claims
     assert claim.answer == "cannot tell"
     assert "0.1 to 0.2" in claim.words
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_stored_times_are_drawn_and_not_measured_again(tmp_path, busy):
+    times = {"bp": [1.0, 1.2], "l2": [1.1, 1.2], "spectral": [2.0, 2.6]}
+    found = {"words": "a processor", "busy": busy, "milliseconds": dict.fromkeys(scales.SUPERVISED, times)}
+    path = measurement_file("runtime", tmp_path, "laptop")
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(found))
+    drawn = FIGURES["runtime"].draw(Material("laptop", tmp_path, {}))
+    assert is_png(drawn.files[0])
+    assert {claim.answer for claim in drawn.claims} == {"cannot tell" if busy else "agrees"}
+    assert any("not publishable" in note for note in drawn.notes) == busy
+    assert drawn.claims[0].numbers["ratios"]["spectral"] == pytest.approx((2.0 + 2.6 / 1.2) / 2)
 
 
 def test_the_command_plans_runs_resumes_and_draws(tmp_path, monkeypatch, capsys):

@@ -8,6 +8,8 @@ import numpy as np
 
 from ..report.figure import band
 from ..report.group import Group, Line
+from ..report.pairs import with_new_network
+from ..report.quantities import Quantity
 from ..report.read import number
 from ..report.style import Look, figure_style, look_of, new_figure, save_figure
 from .scales import METHODS
@@ -20,11 +22,19 @@ if TYPE_CHECKING:
 
 
 class Panel(NamedTuple):
-    """One pair of axes: a field of the metrics of all lines of a problem."""
+    """One pair of axes: a quantity of all lines of a problem, or its gap to new networks on the same tasks."""
 
     group: Group
-    field: str
+    quantity: Quantity
     title: str
+    gap: bool = False
+
+    def series(self, line: Line) -> tuple[np.ndarray, np.ndarray]:
+        """The tasks of a line, and its values as `[task, seed]`. Both are empty if it has none."""
+        if not self.gap:
+            return line.series(self.quantity.field)
+        pairs, _ = with_new_network(line, self.quantity, self.group.lines)
+        return (np.zeros(0, int), np.zeros((0, 0))) if pairs is None else (np.array(pairs.tasks), pairs.differences.T)
 
 
 def draw_curves(rows: Sequence[Sequence[Panel]], path: Path, smooth: str) -> tuple[Path, ...]:
@@ -62,10 +72,12 @@ def _draw_panel(axis: "Axes", panel: Panel, smooth: str) -> None:
     from matplotlib.ticker import MaxNLocator
 
     for line in panel.group.lines:
-        tasks, values = line.series(panel.field)
+        tasks, values = panel.series(line)
         if tasks.size:
             places = np.array([number(task, line.unit) for task in tasks.tolist()])
             _draw_line(axis, line, look_of(line, panel.group.lines), places, values, smooth)
+    if panel.gap:
+        axis.axhline(0, color="#111111", ls="--", lw=1)
     axis.set_title(panel.title)
     axis.xaxis.set_major_locator(MaxNLocator(4, integer=True))
     axis.set_xlabel("environment step" if panel.group.lines[0].unit == "step" else "task")

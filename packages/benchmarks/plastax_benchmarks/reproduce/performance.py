@@ -34,13 +34,14 @@ def draw_performance(material: Material) -> Drawn:
     groups = _groups(material)
     if not groups:
         return Drawn()
-    panels, claims, notes = [], [], []
+    panels, gaps, claims, notes = [], [], [], []
     for problem, group in groups.items():
         main = quantities(group)[0]
-        panels.append(Panel(group, main.field, f"{problem}: {main.title}"))
+        panels.append(Panel(group, main, f"{problem}: {main.title}"))
+        gaps.append(Panel(group, main, "gap to new networks on the same tasks", gap=True))
         claims += [_plasticity(problem, line, group, main) for line in group.lines if line.method in LOSES]
         notes += [f"{problem}: {note}" for note in summarize(group)["notes"]]
-    files = draw_curves([panels], material.out / PERFORMANCE.name, material.smooth)
+    files = draw_curves([panels, gaps], material.out / PERFORMANCE.name, material.smooth)
     return Drawn(files, tuple(claims), tuple(notes))
 
 
@@ -50,7 +51,7 @@ def draw_dead_units(material: Material) -> Drawn:
     if not groups:
         return Drawn()
     rows = [
-        [Panel(group, quantity.field, f"{problem}: {quantity.title}") for problem, group in groups.items()]
+        [Panel(group, quantity, f"{problem}: {quantity.title}") for problem, group in groups.items()]
         for quantity in (DEAD, RANK)
     ]
     claims = [claim for problem, group in groups.items() for claim in _units(problem, group)]
@@ -125,7 +126,8 @@ def _falling(line: Line) -> Sequence[Claim]:
 PERFORMANCE = PaperFigure(
     "performance",
     "how well seven methods learn each task of four problems, with new networks as a reference",
-    "A curve that falls behind the dashed one (new networks) has lost plasticity; bands are 95 % intervals over seeds.",
+    "A curve that falls below the dashed one (new networks, or zero in the lower row, where the difficulty of tasks "
+    "cancels) has lost plasticity; bands are 95 % intervals over seeds.",
     performance_needs,
     draw_performance,
 )
