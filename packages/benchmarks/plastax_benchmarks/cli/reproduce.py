@@ -37,7 +37,7 @@ def reproduce(
     Args:
         figure: hessian-spectrum, curvature-accuracy, performance, dead-units-and-rank, spectrum-grids, linearized,
             kernel-permutation, runtime, or all.
-        scale: laptop (small networks, hours for all figures) or paper (its networks and tasks: weeks on a CPU).
+        scale: laptop (small networks, hours for all figures) or paper (its networks and tasks: years on a CPU).
         out: folder for figures, reproduce.json, reproduce.md and new runs.
         runs: folders with finished runs to reuse; everything below them is searched.
         data_dir: folder with data sets.
