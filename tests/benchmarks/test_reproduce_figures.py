@@ -98,7 +98,8 @@ def test_spectra_are_drawn_and_compared(small, tmp_path):
     drawn = spectra.draw_hessian(material)
     assert is_png(drawn.files[0])
     assert [claim.answer for claim in drawn.claims] == ["agrees", "agrees"]
-    assert drawn.claims[0].numbers == {"first": 40.0, "last": 4.0}
+    assert drawn.claims[0].numbers == {"higher": 40.0, "lower": 4.0}
+    assert drawn.claims[1].numbers == {"higher": 44.0, "lower": 4.0}
     grids = spectra.draw_grids(material)
     assert [path.name for path in grids.files] == [
         "spectrum-grids-continual-imagenet.png",
@@ -114,10 +115,10 @@ def test_spectra_are_drawn_and_compared(small, tmp_path):
 def test_overlapping_brackets_do_not_decide():
     rank = with_rank(plasticity_report(), 10.0).hessian.epsilon_rank
     wide = dataclasses.replace(rank, value=8.0, lower=5.0, upper=12.0)
-    assert spectra.fallen(rank, wide, shrinks=True) == spectra.fallen(rank, wide, shrinks=False) == "cannot tell"
-    above = dataclasses.replace(rank, value=11.0)
-    assert spectra.fallen(rank, above, shrinks=True) == "disagrees"
-    assert spectra.fallen(rank, above, shrinks=False) == "agrees"
+    assert spectra.fallen(rank, wide) == spectra.fallen(wide, rank) == "cannot tell"
+    below = dataclasses.replace(rank, value=3.0, lower=2.0, upper=9.0)
+    assert spectra.fallen(rank, below) == "agrees"
+    assert spectra.fallen(below, rank) == "disagrees"
 
 
 def test_curvature_goes_along_with_accuracy(small, tmp_path):
