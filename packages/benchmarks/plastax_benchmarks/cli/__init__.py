@@ -26,7 +26,7 @@ COMMANDS = {
     "best": Command("the best configuration of each method in a sweep", "best"),
     "report": Command("tables and a figure from runs", "report"),
     "spectrum": Command("curvature of a run's networks at task switches", "spectrum"),
-    "reproduce": Command("the figures of the paper, from finished runs and new ones", "reproduce"),
+    "reproduce": Command("the figures of the paper, with finished and new runs", "reproduce"),
     "play": Command("watch the ant of a run, in a browser", "play"),
     "data": Command("list data sets, and how to get more", "data"),
     "methods": Command("all methods, with their settings and references", "catalog", "methods"),

@@ -1,4 +1,4 @@
-"""`plastax reproduce`: the figures of the paper, from finished runs and from new ones."""
+"""`plastax reproduce`: the figures of the paper, drawn with finished and new runs."""
 
 import os
 from pathlib import Path
