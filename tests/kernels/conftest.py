@@ -4,9 +4,32 @@ import platform
 import sys
 from pathlib import Path
 
+import jax
 
-# For `import compiled`, a helper beside the tests.
+
+# For `import spectra` and other helpers beside the tests.
 sys.path.insert(0, str(Path(__file__).parent))
 
 HAS_TRITON_WHEELS = sys.platform == "linux" and platform.machine() == "x86_64"
-collect_ignore = [] if HAS_TRITON_WHEELS else ["test_compiled.py", "test_interpreter.py", "test_lowering.py"]
+NEED_TRITON = ["test_assembler.py", "test_compiled.py", "test_interpreter.py", "test_lowering.py"]
+
+
+def pytest_addoption(parser):
+    """`pytest tests/kernels --device`."""
+    parser.addoption("--device", action="store_true", help="check the Triton kernels on this machine's GPU")
+
+
+def pytest_configure(config):
+    """On a GPU instead of the CPU that all other tests run on."""
+    if config.getoption("--device", default=False):
+        jax.config.update("jax_platforms", "cuda,cpu")
+
+
+def pytest_ignore_collect(collection_path, config):
+    """Tests without what they need, Triton or a GPU; and with `--device`, all other tests."""
+    if collection_path.suffix != ".py":
+        return None
+    if config.getoption("--device", default=False):
+        return True if collection_path.name != "test_device.py" else None
+    missing = collection_path.name in NEED_TRITON and not HAS_TRITON_WHEELS
+    return True if missing or collection_path.name == "test_device.py" else None

@@ -1,10 +1,9 @@
 """Runs Triton kernels in Triton's interpreter, through the very launch code that a GPU would see.
 
-Importing this puts a `jax_triton` in place that interprets instead of compiling. So it belongs in a process of its own,
-with TRITON_INTERPRET=1 in the environment before anything imports Triton.
+Importing this puts a `plastax_kernels._triton_call` in place that interprets instead of compiling. So it belongs in a
+process of its own, with TRITON_INTERPRET=1 in the environment before anything imports Triton.
 """
 
-import importlib.machinery
 import os
 import sys
 import types
@@ -18,7 +17,7 @@ class HostArray:
 
     def __init__(self, array):
         self.array = array
-        self.dtype = {"float32": "fp32", "int8": "i8"}[str(array.dtype)]
+        self.dtype = {"float32": "fp32", "float64": "fp64", "int8": "i8"}[str(array.dtype)]
 
     def data_ptr(self):
         return self.array.ctypes.data
@@ -51,29 +50,23 @@ class HostArray:
 CALLS = []
 
 
-def triton_call(*arguments, kernel, out_shape, grid, name, compute_capability, num_warps, num_stages, **constants):
-    """What jax-triton's function does, by a callback that interprets: poisoned outputs come after the arguments."""
-    shapes, structure = jax.tree.flatten(out_shape)
-    places = [place for place, argument in enumerate(arguments) if isinstance(argument, jax.Array | np.ndarray)]
+def triton_call(*arrays, kernel, out_shape, grid, name, compute_capability, num_warps, num_stages, **constants):
+    """The results by a callback that interprets, into memory that is full of NaN."""
 
     def interpret(*arrays):
         CALLS.append(name)
-        given = dict(zip(places, arrays, strict=True))
-        host = [
-            HostArray(np.array(given[place], order="C")) if place in given else argument
-            for place, argument in enumerate(arguments)
-        ]
-        results = [np.full(shape.shape, np.nan, shape.dtype) for shape in shapes]
+        host = [HostArray(np.array(array, order="C")) for array in arrays]
+        results = [np.full(shape.shape, np.nan, shape.dtype) for shape in out_shape]
         kernel[grid](*host, *map(HostArray, results), **constants)
         return results
 
-    results = jax.pure_callback(interpret, shapes, *(arguments[place] for place in places))
-    return jax.tree.unflatten(structure, results)
+    return jax.pure_callback(interpret, list(out_shape), *arrays)
 
 
+# Callbacks give float64 in programs of float64 alone.
+jax.config.update("jax_enable_x64", True)
 if os.environ.get("TRITON_INTERPRET") != "1":
     raise RuntimeError("the interpreter needs TRITON_INTERPRET=1, in a process of its own")
-stand_in = types.ModuleType("jax_triton")
-stand_in.__spec__ = importlib.machinery.ModuleSpec("jax_triton", loader=None)
+stand_in = types.ModuleType("plastax_kernels._triton_call")
 stand_in.triton_call = triton_call
-sys.modules["jax_triton"] = stand_in
+sys.modules["plastax_kernels._triton_call"] = stand_in

@@ -1,12 +1,18 @@
 """`plastax bench kernels` on tiny shapes."""
 
 import json
+import time
+from functools import partial
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
-from plastax_benchmarks.bench import cases, kernels
+from plastax_benchmarks._errors import UsageError
+from plastax_benchmarks.bench import cases, device_time, kernels, tuning
 from plastax_benchmarks.bench.peaks import Peak, peak_of, roofline_share
+from plastax_kernels import _table
 
 
 @pytest.fixture(autouse=True)
@@ -14,34 +20,45 @@ def tiny(monkeypatch):
     monkeypatch.setattr(cases, "WINDOWS", {"tiny": (6, 9)})
     monkeypatch.setattr(cases, "NETWORKS", {"tiny": (5, 4, 3)})
     monkeypatch.setattr(cases, "HESSIAN_SAMPLES", 7)
+    monkeypatch.setattr(tuning, "WINDOWS", {"tiny": (6, 9)})
 
 
-def test_json_without_a_gpu(capsys):
-    kernels.main(["--json", "--seconds", "0", "--probes", "2", "--peak-gflops", "10", "--peak-gigabytes", "5"])
+FAST = ["--seconds", "0", "--batches", "2", "--probes", "2"]
+
+
+def test_json_without_a_gpu(capsys, tmp_path):
+    peaks = ["--peak-gflops", "10", "--peak-gigabytes", "5"]
+    kernels.main(["--json", *FAST, *peaks, "--figure", str(tmp_path / "kernels.png")])
     report = json.loads(capsys.readouterr().out)
     assert "No GPU found" in report["notes"][0]
-    rows = {(row["operation"], row["path"]): row for row in report["results"]}
+    assert report["versions"]["jax"] == jax.__version__
+    rows = {(row["operation"], row["shape"].rpartition(", ")[2], row["path"]): row for row in report["results"]}
     assert set(rows) == {
-        ("gram", "xla"),
-        ("effective_rank", "xla"),
-        ("effective_rank", "svd_autodiff"),
-        ("dense_relu_tangents", "xla"),
-        ("mlp_hvp", "xla"),
-        ("mlp_hvp", "vmap_jvp_grad"),
+        ("gram, forward", "tiny 6x9", "xla"),
+        ("gram, masked", "tiny 6x9", "xla"),
+        ("gram, backward", "tiny 6x9", "xla"),
+        ("effective_rank, forward", "untrained", "xla"),
+        ("effective_rank, backward", "untrained", "xla"),
+        ("effective_rank, backward", "worn", "xla"),
+        ("effective_rank, backward", "masked", "xla"),
+        ("mlp_hvp", "2 probes", "xla"),
+        ("mlp_hvp", "2 probes", "vmap_jvp_grad"),
     }
-    # 21 entries on or below the diagonal, 9 multiplications and additions each; 54 numbers in, 36 out.
-    gram = rows["gram", "xla"]
-    seconds = gram["median_ms"] / 1e3
+    # Two matrices of 21 entries on or below the diagonal, 9 multiplications and additions each; 54 numbers in, 36 out.
+    gram = rows["gram, forward", "tiny 6x9", "xla"]
     assert gram["rounds"] == 3
-    assert gram["gflops"] == pytest.approx(2 * 21 * 9 / seconds / 1e9)
-    assert gram["gigabytes_per_second"] == pytest.approx(4 * 90 / seconds / 1e9)
-    assert gram["roofline_share"] == pytest.approx(4 * 90 / 5e9 / seconds)
-    # What is compared computes the same thing.
-    assert all(row["difference_from_xla"] < 1e-4 for row in rows.values())
+    if gram["median_us"] > 0:
+        seconds = gram["median_us"] / 1e6
+        assert gram["gflops"] == pytest.approx(2 * 2 * 21 * 9 / seconds / 1e9)
+        assert gram["gigabytes_per_second"] == pytest.approx(2 * 4 * 90 / seconds / 1e9)
+        assert gram["roofline_share"] == pytest.approx(2 * 4 * 90 / 5e9 / seconds)
+    assert all(row["passed"] and row["error"] <= row["tolerance"] for row in rows.values())
+    assert rows["effective_rank, backward", "worn", "xla"]["precision"] == "float64"
+    assert (tmp_path / "kernels.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_table_and_unknown_peaks(capsys):
-    kernels.main(["gram", "--seconds", "0"])
+    kernels.main(["gram", *FAST])
     text = capsys.readouterr().out
     assert "No peaks are known" in text
     assert "tiny 6x9" in text
@@ -52,14 +69,102 @@ def test_unknown_operations_are_named():
         kernels.main(["conv"])
 
 
+def broken_case(*, wrong=None, fails=None):
+    paths = {"xla": cases.Path(jnp.cos, "float32")}
+    for name, function in (("wrong", wrong), ("fails", fails)):
+        if function is not None:
+            paths[name] = cases.Path(function, "float32")
+    paths["late"] = cases.Path(jnp.cos, "float32")
+    operand = jnp.arange(3.0)
+    return cases.Case("cos", "three", 1, paths, (operand,), lambda: np.cos(np.arange(3.0)), 1e-5, 3, 24)
+
+
+def test_a_wrong_result_and_a_failing_path_are_rows_and_an_exit_code(monkeypatch, capsys):
+    def fails(x):
+        raise RuntimeError("ptxas refused\nthis")
+
+    def wrong(x):
+        return jnp.cos(x) + 1e-3
+
+    monkeypatch.setattr(cases, "OPERATIONS", {"gram": lambda *_: [broken_case(wrong=wrong, fails=fails)]})
+    with pytest.raises(SystemExit, match="2 of 4 rows failed or are wrong: cos by fails, cos by wrong"):
+        kernels.main(["gram", *FAST])
+    text = capsys.readouterr().out
+    assert "failed: RuntimeError: ptxas refused this" in text
+    assert "WRONG, the tolerance is 1e-05" in text
+    assert "late" in text  # The paths after the failure ran.
+
+
+def test_nan_is_wrong(monkeypatch):
+    (row, *_) = kernels.rows_of(broken_case(wrong=lambda x: x * jnp.nan), None, 0.0, 3)[1:]
+    assert not row["passed"]
+
+
+def test_the_time_is_that_of_one_call():
+    """A callback that sleeps stands for a kernel: neither the launch nor the number of calls counts."""
+
+    def sleepy(x):
+        def sleep(x):
+            time.sleep(0.02)
+            return np.asarray(x)
+
+        return jax.pure_callback(sleep, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
+
+    _, timed = device_time.time_on_device(sleepy, (jnp.ones(2),), seconds=0.0)
+    assert timed.calls >= 2
+    assert 0.02 <= min(timed.seconds) < 0.04
+    assert timed.cold_start > 0.02
+
+
 def test_peaks():
-    assert peak_of("NVIDIA A100-SXM4-80GB") == Peak(19_500, 2039)
-    assert peak_of("NVIDIA A100-SXM4-80GB", gflops=1.0) == Peak(1.0, 2039)
+    assert peak_of("NVIDIA A100-SXM4-80GB") == Peak(19_500, 19_500, 156_000, 2039)
+    assert peak_of("NVIDIA A100-SXM4-80GB", gflops=1.0) == Peak(1.0, 1.0, None, 2039)
     assert peak_of("cpu") is None
-    assert peak_of("cpu", 2.0, 3.0) == Peak(2.0, 3.0)
-    assert roofline_share(4.0, flops=2e9, transferred=1e9, peak=Peak(1.0, 1.0)) == pytest.approx(0.5)
+    assert peak_of("cpu", 2.0, 3.0) == Peak(2.0, 2.0, None, 3.0)
+    peak = Peak(1.0, 0.5, 6.0, 1.0)
+    share = partial(roofline_share, 8.0, flops=2e9, transferred=1e9, peak=peak)
+    assert share(precision="float32") == pytest.approx(0.25)
+    assert share(precision="float64") == pytest.approx(0.5)
+    assert share(precision="tf32x3") == pytest.approx(0.125)
 
 
-def test_a_wrong_result_shows():
-    assert kernels.difference((jnp.ones(3), jnp.zeros(2)), (jnp.ones(3), jnp.zeros(2))) == 0
-    assert kernels.difference((jnp.ones(3),), (2 * jnp.ones(3),)) == pytest.approx(0.5)
+def test_tuning_needs_a_gpu():
+    with pytest.raises(UsageError, match=r"--tune needs NVIDIA GPUs of one kind.*the default device is 'cpu'"):
+        kernels.main(["--tune"])
+
+
+def test_tuning_writes_the_table_that_auto_reads(monkeypatch, tmp_path, capsys):
+    """With the XLA path in the place of Triton's, and times that are given."""
+    times = {"xla": 2.0, "slow": 3.0, "fast": 1.0}
+
+    def problems(features, capability):
+        assert capability == 90
+
+        def path(name):
+            def function(x):
+                if name == "broken":
+                    raise RuntimeError("spilled")
+                return x
+
+            function.label = name
+            return function
+
+        tiles = [({"TILE": size}, path(name)) for size, name in ((16, "slow"), (32, "fast"), (64, "broken"))]
+        yield "gram", path("xla"), tiles, features
+        yield "rank", path("xla"), tiles[:1], features
+
+    def time_on_device(function, operands, seconds):
+        function(*operands)
+        return None, device_time.Timed([times[function.label]] * 3, 1, 0.0)
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(tuning, "device_kind", lambda: "NVIDIA Test")
+    monkeypatch.setattr(tuning, "cuda_capability", lambda: 90)
+    monkeypatch.setattr(tuning, "triton_is_installed", lambda: True)
+    monkeypatch.setattr(tuning, "problems", problems)
+    monkeypatch.setattr(tuning, "time_on_device", time_on_device)
+    kernels.main(["--tune", "--batches", "3"])
+    assert "NVIDIA-Test.json" in capsys.readouterr().out
+    found = _table.lookup("NVIDIA Test", "gram", batch=3, side=6, depth=9)
+    assert found == ("gram", 3, 6, 9, "triton", {"TILE": 32}, {"xla": 2e6, "triton": 1e6})
+    assert _table.lookup("NVIDIA Test", "rank", batch=3, side=6, depth=0).path == "xla"

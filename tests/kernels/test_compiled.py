@@ -1,7 +1,12 @@
-"""Every kernel, compiled for GPUs that are not here, within the budget of registers and shared memory."""
+"""Every kernel, compiled for GPUs that are not here, with the resources that the budget and the docs state.
 
+`UPDATE_BUDGET=1 pytest -n 0 tests/kernels/test_compiled.py` measures again, and writes both.
+"""
+
+import json
+import os
 import re
-import tomllib
+from functools import cache
 from pathlib import Path
 
 import compiled
@@ -9,73 +14,92 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-import plastax_kernels
-from plastax_kernels import launch
+from plastax_kernels._gram import launch as gram_launch
+from plastax_kernels._rank import launch as rank_launch
 
 
-BUDGET = tomllib.loads((Path(plastax_kernels.__file__).parent / "budget.toml").read_text())
+BUDGET = Path(__file__).parent / "budget.json"
+DOCS = Path(__file__).parents[2] / "docs" / "kernels.md"
+# Registers may differ a little between builds of Triton.
+SPARE_REGISTERS = 8
 
 
 def shape(*axes, dtype=jnp.float32):
     return jax.ShapeDtypeStruct(axes, dtype)
 
 
-def gram_launch(samples, width, masked):
+def gram_call(samples, width, *, masked=False, wide=False):
     mask = shape(2, samples, dtype=bool) if masked else None
-    (call,) = compiled.record_launches(launch.gram, shape(2, samples, width), mask)
+    (call,) = compiled.record_launches(gram_launch.gram, shape(2, samples, width), mask, wide=wide)
     return call
-
-
-def rank_launch(side):
-    (call,) = compiled.record_launches(launch.rank_from_gram, shape(3, side, side), cut=1e-3, of="features")
-    return call
-
-
-def dense_launches(probes, inputs_move):
-    tangents = shape(probes, 200, 78) if inputs_move else None
-    layer = (shape(200, 78), tangents, shape(78, 100), shape(probes, 78, 100))
-    outputs, biases = shape(200, 100), (shape(100), shape(probes, 100))
-    forward = compiled.record_launches(launch.dense_relu_tangents, *layer, *biases, activation="relu")
-    backward = compiled.record_launches(
-        launch.dense_relu_tangents_backward, *layer, outputs, outputs, shape(probes, 200, 100), activation="relu"
-    )
-    return [*forward, *backward]
 
 
 def launches():
-    """Each kernel with each of its tile configurations, and what differs in a first layer and without a mask."""
+    """Each kernel with each of its configurations; sides and strides are those of the benchmarks."""
     named = {
-        "gram_of_samples": gram_launch(100, 999, masked=False),
-        "gram_of_samples_masked": gram_launch(100, 999, masked=True),
-        "gram_of_units": gram_launch(999, 100, masked=False),
-        "gram_of_units_masked": gram_launch(999, 100, masked=True),
+        "gram_100x1000": gram_call(100, 1000),
+        "gram_1200x128_masked": gram_call(1200, 128, masked=True),
+        "gram_99x999": gram_call(99, 999),
+        "gram64_100x1000": gram_call(100, 1000, wide=True),
+        "gram64_1200x128_masked": gram_call(1200, 128, masked=True, wide=True),
     }
-    named |= {f"rank_from_gram_{side}": rank_launch(side) for side in launch.JACOBI_WARPS}
-    for probes in launch.PROBE_GROUPS:
-        forward, inputs_gradient, parameters_gradient = dense_launches(probes, inputs_move=True)
-        named[f"dense_tangents_{probes}"] = forward
-        named[f"dense_inputs_gradient_{probes}"] = inputs_gradient
-        named[f"dense_parameters_gradient_{probes}"] = parameters_gradient
-    forward, _, parameters_gradient = dense_launches(launch.PROBE_GROUPS[-1], inputs_move=False)
-    return named | {"dense_tangents_first": forward, "dense_parameters_gradient_first": parameters_gradient}
+    for side in rank_launch.PANELS:
+        first, *others = compiled.record_launches(rank_launch.orthogonalize, shape(3, side, side))
+        named[f"orthogonalize_{side}"] = first
+        if others:
+            named[f"orthogonalize_{side}_blocks"] = others[-1]
+    return named
 
 
 LAUNCHES = launches()
 
 
-def test_the_budget_lists_every_kernel_and_target():
-    assert set(BUDGET) == {"spills", *LAUNCHES}
-    assert all(set(targets) == set(compiled.TARGETS) for name, targets in BUDGET.items() if name != "spills")
+@cache
+def measure(name, target):
+    return compiled.compile_launch(LAUNCHES[name], target)
+
+
+def budget():
+    return json.loads(BUDGET.read_text())
+
+
+def table(measured):
+    lines = ["| kernel | warps | " + " | ".join(compiled.TARGETS) + " |", "|---|---|" + "---|" * len(compiled.TARGETS)]
+    for name, targets in measured.items():
+        warps = LAUNCHES[name][-1]["num_warps"]
+        cells = (f"{needs['registers']} / {needs['shared'] / 1024:g}" for needs in targets.values())
+        lines.append(f"| `{name}` | {warps} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+@pytest.mark.skipif(not os.environ.get("UPDATE_BUDGET"), reason="measures again only when asked")
+def test_update_the_budget_and_the_docs():
+    found = {name: {target: measure(name, target)[1] for target in compiled.TARGETS} for name in LAUNCHES}
+    measured = {
+        name: {target: {"registers": needs.registers, "shared": needs.shared} for target, needs in targets.items()}
+        for name, targets in found.items()
+    }
+    lines = (f' "{name}": {json.dumps(targets)}' for name, targets in measured.items())
+    BUDGET.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    old = re.search(r"\| kernel \| warps \|.*?\n\n", DOCS.read_text(), re.S)[0]
+    DOCS.write_text(DOCS.read_text().replace(old, table(measured) + "\n\n"))
+
+
+def test_the_docs_have_the_measured_table():
+    assert set(budget()) == set(LAUNCHES)
+    assert table(budget()) in DOCS.read_text()
 
 
 @pytest.mark.parametrize("target", compiled.TARGETS)
 @pytest.mark.parametrize("name", LAUNCHES)
 def test_within_the_budget(name, target):
-    assembly, needs = compiled.compile_launch(LAUNCHES[name], target)
-    allowed = BUDGET[name][target]
-    assert needs.spills <= BUDGET["spills"], needs
-    assert needs.registers <= allowed["registers"], needs
+    assembly, needs = measure(name, target)
+    allowed = budget()[name][target]
+    assert needs.spills == 0, needs
+    assert needs.registers <= allowed["registers"] + SPARE_REGISTERS, needs
     assert needs.shared <= allowed["shared"], needs
-    # Products in plain float32: NVIDIA's matrix instructions would mean TF32 there, AMD's only where they say so.
-    assert not re.search("xf32" if target.startswith("gfx") else "mma|tf32", assembly)
-    assert "fma" in assembly
+    # Matrix instructions in float32 would mean TF32. In float64 they are exact, where the GPU has them.
+    matrix_instructions = set(re.findall(r"mma\.sync\.\S+", assembly))
+    assert all(".f64" in name for name in matrix_instructions)
+    assert bool(matrix_instructions) == (name.startswith("gram64") and target != "sm_120")
+    assert matrix_instructions or "fma" in assembly

@@ -6,13 +6,13 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
+from jax.sharding import AxisType, PartitionSpec
+from programs import custom_calls, lowered, solver_calls
 
 import plastax
-import plastax_diagnostics as diagnostics
 import plastax_kernels as kernels
-from plastax_diagnostics._spectrum import lanczos
-from plastax_kernels import _backend
 
 
 @pytest.fixture(autouse=True)
@@ -23,13 +23,6 @@ def capability(monkeypatch):
     jax.clear_caches()
 
 
-def custom_calls(function, *shapes, platform="cuda"):
-    """How many Triton kernels there are in the program of a function for a platform."""
-    operands = [jax.ShapeDtypeStruct(shape, jnp.float32) if isinstance(shape, tuple) else shape for shape in shapes]
-    fresh = jax.jit(lambda *arguments: function(*arguments))
-    return fresh.trace(*operands).lower(lowering_platforms=(platform,)).as_text().count("@triton_kernel_call")
-
-
 def summed(function):
     return lambda *arguments: sum(jnp.sum(leaf) for leaf in jax.tree.leaves(function(*arguments)))
 
@@ -38,6 +31,7 @@ def rank(features):
     return plastax.effective_rank(features)
 
 
+triton_gram = partial(kernels.gram, backend="triton")
 triton_rank = partial(kernels.effective_rank_and_gradient, backend="triton")
 
 
@@ -45,23 +39,15 @@ def gram_rank(matrix):
     return kernels.rank_from_gram(matrix, cut=1e-3)[0]
 
 
-LAYER = ((7, 5), (3, 7, 5), (5, 4), (3, 5, 4))
-FORWARD = (*LAYER, (4,), (3, 4))
-BACKWARD = (*LAYER, (7, 4), (7, 4), (3, 7, 4))
-
-
-def batched(shapes):
-    return tuple((2, *shape) for shape in shapes)
-
-
-def hvp(*leaves):
-    pairs = list(zip(leaves[0:6:2], leaves[1:6:2], strict=True))
-    vectors = list(zip(leaves[6:12:2], leaves[7:12:2], strict=True))
-    return kernels.mlp_hvp(pairs, (leaves[12], leaves[13]), vectors, loss="squared_error")
-
-
 WEIGHTS = ((5, 6), (6,), (6, 6), (6,), (6, 2), (2,))
 HVP = (*WEIGHTS, *((3, *shape) for shape in WEIGHTS), (9, 5), (9, 2))
+
+
+def hvp(*leaves, precision="float32"):
+    pairs = list(zip(leaves[0:6:2], leaves[1:6:2], strict=True))
+    vectors = list(zip(leaves[6:12:2], leaves[7:12:2], strict=True))
+    return kernels.mlp_hvp(pairs, (leaves[12], leaves[13]), vectors, loss="squared_error", precision=precision)
+
 
 L2_ER = plastax.l2_er(lambda params, inputs: jax.nn.relu(inputs @ params), weight_decay=1e-3, er_weight=1e-3)
 
@@ -70,62 +56,26 @@ def l2_er_update(params, inputs):
     return L2_ER.update(jnp.zeros_like(params), L2_ER.init(params), params, inputs=inputs)[0]
 
 
-def spectrum_program(kind, activation=jax.nn.relu):
-    """What `spectrum` compiles: Lanczos from several probes at once, with its loop."""
-
-    def model(params, inputs):
-        for kernel, bias in params[:-1]:
-            inputs = activation(inputs @ kernel + bias)
-        return inputs @ params[-1][0] + params[-1][1]
-
-    def advance(*leaves):
-        *weights, inputs, targets, vectors = leaves
-        params, data = list(zip(weights[::2], weights[1::2], strict=True)), (inputs, targets)
-        if kind == "hessian":
-            operator = diagnostics.hessian(
-                diagnostics.task_loss(model, "squared_error"), params, diagnostics.Samples(data, chunk=4)
-            )
-        else:
-            operator = diagnostics.ggn(model, "squared_error", params, diagnostics.Samples(data, chunk=4))
-        probes = [lanczos._begin(vector, 3)[0] for vector in vectors]
-        return [probe.diagonal for probe in lanczos._advance((operator, jnp.asarray(3)), probes)]
-
-    return advance
-
-
-SPECTRUM = (*WEIGHTS, (9, 5), (9, 2), (3, 92))
-
+# Without measurements, "auto" takes Triton for batches of ranks up to side 128 alone.
 PROGRAMS = {
-    "gram": (kernels.gram, ((9, 5),), 1),
-    "gram, masked": (kernels.gram, ((9, 5), jax.ShapeDtypeStruct((9,), bool)), 1),
-    "gram, grad": (jax.value_and_grad(summed(kernels.gram)), ((9, 5),), 1),
-    "gram, vmap": (jax.vmap(kernels.gram), ((3, 9, 5),), 1),
-    "gram, vmap of grad": (jax.vmap(jax.value_and_grad(summed(kernels.gram))), ((3, 9, 5),), 1),
-    "rank from gram": (gram_rank, ((5, 5),), 1),
-    "rank from gram, grad": (jax.grad(gram_rank), ((5, 5),), 1),
-    "rank from gram, vmap of grad": (jax.vmap(jax.grad(gram_rank)), ((3, 5, 5),), 1),
-    "rank from gram, too large": (gram_rank, ((65, 65),), 0),
-    # In float64, which the Triton path does not have, unless it is asked for.
+    "gram": (kernels.gram, ((9, 5),), 0),
+    "gram by Triton": (triton_gram, ((9, 5),), 1),
+    "gram by Triton, masked": (triton_gram, ((9, 5), jax.ShapeDtypeStruct((9,), bool)), 1),
+    "gram by Triton, grad": (jax.value_and_grad(summed(triton_gram)), ((9, 5),), 1),
+    "gram by Triton, vmap of grad": (jax.vmap(jax.value_and_grad(summed(triton_gram))), ((3, 9, 5),), 1),
+    "gram by Triton, more entries than an axis of the grid": (jax.vmap(triton_gram), ((70_000, 9, 5),), 1),
+    "rank from gram": (gram_rank, ((5, 5),), 0),
+    "rank from gram, batch": (gram_rank, ((8, 5, 5),), 1),
+    "rank from gram, grad": (jax.grad(summed(gram_rank)), ((8, 5, 5),), 1),
+    "rank from gram, vmap of grad": (jax.vmap(jax.grad(gram_rank)), ((8, 5, 5),), 1),
+    "rank from gram, side 128": (gram_rank, ((8, 128, 128),), 3),
+    "rank from gram, too large": (gram_rank, ((8, 129, 129),), 0),
     "effective rank": (jax.grad(rank), ((9, 5),), 0),
+    "effective rank, vmap": (jax.vmap(jax.grad(rank)), ((8, 9, 5),), 1),
+    "effective rank, nested vmap": (jax.vmap(jax.vmap(jax.grad(rank))), ((2, 4, 9, 5),), 1),
     "effective rank by Triton": (triton_rank, ((9, 5),), 2),
-    "effective rank by Triton, vmap": (jax.vmap(triton_rank), ((3, 9, 5),), 2),
-    "effective rank by Triton and eigh": (triton_rank, ((65, 90),), 1),
-    "dense": (kernels.dense_relu_tangents, FORWARD, 1),
-    "dense, vmap": (jax.vmap(kernels.dense_relu_tangents), batched(FORWARD), 1),
-    "dense, partial vmap": (
-        jax.vmap(kernels.dense_relu_tangents, (None, 0, None, 0, None, None)),
-        tuple((2, *shape) if place in (1, 3) else shape for place, shape in enumerate(FORWARD)),
-        1,
-    ),
-    "dense, grad": (jax.value_and_grad(summed(kernels.dense_relu_tangents), 2), FORWARD, 1),
-    "dense backward": (kernels.dense_relu_tangents_backward, BACKWARD, 2),
-    "dense backward, vmap": (jax.vmap(kernels.dense_relu_tangents_backward), batched(BACKWARD), 2),
-    "hvp": (hvp, HVP, 9),
-    "hvp, vmap": (jax.vmap(hvp), batched(HVP), 9),
-    # Samples come in whole chunks, in a loop, and a rest: two programs of the layers.
-    "spectrum of hessian": (spectrum_program("hessian"), SPECTRUM, 18),
-    "spectrum of ggn": (spectrum_program("ggn"), SPECTRUM, 6),
-    "spectrum of another network": (spectrum_program("hessian", jnp.tanh), SPECTRUM, 0),
+    "effective rank by Triton, bfloat16": (triton_rank, (jax.ShapeDtypeStruct((9, 5), jnp.bfloat16),), 2),
+    "hvp": (hvp, HVP, 0),
 }
 
 
@@ -137,30 +87,30 @@ def test_custom_calls_for_cuda_and_none_for_cpu(name):
         assert custom_calls(function, *shapes, platform="cpu") == 0
 
 
-def lowered(function, *shapes, platform):
-    operands = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
-    return jax.jit(function).trace(*operands).lower(lowering_platforms=(platform,)).as_text()
+@pytest.mark.parametrize("platform", ["cpu", "cuda", "rocm"])
+def test_the_effective_rank_is_float64_with_one_cut(platform):
+    text = lowered(l2_er_update, (5, 6), (9, 5), platforms=(platform,)).as_text()
+    (call,) = solver_calls(text, "syevd")
+    assert "tensor<6x6xf64>" in call
+    # Singular values are compared with a share of the largest.
+    assert "dense<9.9999999999999995E-7> : tensor<f64>" in text
+    assert "tensor<6x9xf64>" in text  # The product that makes the Gram matrix.
 
 
-@pytest.mark.parametrize("rocm", [False, True])
-def test_effective_rank_on_gpus_is_float64_with_the_cut_of_cpus(rocm):
-    programs = {
-        platform: lowered(l2_er_update, (5, 6), (9, 5), platform=platform)
-        for platform in ("cpu", "rocm" if rocm else "cuda")
-    }
-    for text in programs.values():
-        (call,) = (line for line in text.splitlines() if "custom_call" in line and "syevd" in line)
-        assert "tensor<6x6xf64>" in call
-        # Singular values are compared with a share of the largest.
-        assert "dense<9.9999999999999995E-7> : tensor<f64>" in text
-        assert "tensor<6x9xf64>" in text  # The product that makes the Gram matrix.
+def test_the_triton_path_is_float64_with_the_same_cut():
+    text = lowered(triton_rank, (9, 5)).as_text()
+    assert not solver_calls(text, "syevd")
+    (call,) = solver_calls(text, "potrf")
+    assert "tensor<1x5x5xf64>" in call or "tensor<5x5xf64>" in call
+    assert "dense<9.9999999999999995E-7> : tensor<f64>" in text
+    gram, _ = (line for line in text.splitlines() if "@triton_kernel_call" in line)
+    assert "x5x5xf64>" in gram
 
 
 def test_batches_of_decompositions_are_single_calls_on_cpu():
     # Batched calls side by side can wait for each other forever there.
     for function, shape in ((jax.vmap(gram_rank), (3, 5, 5)), (jax.vmap(jax.grad(rank)), (3, 9, 5))):
-        text = lowered(function, shape, platform="cpu")
-        (call,) = (line for line in text.splitlines() if "custom_call" in line and "syevd" in line)
+        (call,) = solver_calls(lowered(function, shape, platforms=("cpu",)).as_text(), "syevd")
         assert "tensor<5x5x" in call
         assert "tensor<3x5x5x" not in call
 
@@ -172,51 +122,83 @@ def test_batches_of_decompositions_are_one_call_on_gpus():
     for function, shape, solver, number in (
         (jax.grad(summed(plastax.effective_rank)), (30, 500, 512), "syevd", 1),
         (jax.vmap(jax.grad(rank)), (30, 500, 512), "syevd", 1),
+        (jax.vmap(triton_rank), (30, 60, 512), "potrf", 1),
         (jax.vmap(sketch), (3, 9, 8), "geqrf", 2),  # Tall and wide: the calls that are alike share a function.
         (jax.vmap(bounds), (3, 9, 8), "gesvd", 1),
     ):
-        text = lowered(function, shape, platform="cuda")
+        text = lowered(function, shape).as_text()
         assert "stablehlo.while" not in text
-        assert sum("custom_call" in line and solver in line for line in text.splitlines()) == number
+        assert len(solver_calls(text, solver)) == number
 
 
-@pytest.mark.parametrize("capability", ["90", "100"])
-def test_other_capabilities_lower_too(monkeypatch, capability):
-    monkeypatch.setenv("PLASTAX_CUDA_CAPABILITY", capability)
-    assert custom_calls(triton_rank, (9, 5)) == 2
+def mesh_of_one(kind):
+    return jax.make_mesh((1,), ("seeds",), axis_types=(kind,))
 
 
-def test_the_argument_and_the_environment_choose(monkeypatch):
-    assert custom_calls(partial(kernels.gram, backend="xla"), (9, 5)) == 0
-    assert custom_calls(partial(kernels.gram, backend="triton"), (1100, 1100)) == 1  # "auto" leaves this to XLA.
-    monkeypatch.setenv("PLASTAX_KERNELS_BACKEND", "xla")
-    assert custom_calls(kernels.gram, (9, 5)) == 0
-    assert custom_calls(partial(kernels.gram, backend="triton"), (9, 5)) == 1
-    monkeypatch.setenv("PLASTAX_KERNELS_BACKEND", "cuda")
-    with pytest.raises(ValueError, match=r"PLASTAX_KERNELS_BACKEND must be one of .* got 'cuda'"):
-        kernels.gram(jnp.ones((2, 2)))
+@pytest.mark.parametrize("shape", [(8, 9, 5), (8, 100, 120)], ids=str)
+@pytest.mark.parametrize("function", [triton_gram, triton_rank, kernels.effective_rank_and_gradient])
+def test_inside_shard_map(function, shape):
+    mesh = mesh_of_one(AxisType.Auto)
+    spec = PartitionSpec("seeds")
+    sharded = jax.shard_map(lambda x: jax.tree.leaves(function(x))[0], mesh=mesh, in_specs=spec, out_specs=spec)
+    assert custom_calls(sharded, shape) > 0
+    if function is kernels.effective_rank_and_gradient:
+        assert custom_calls(sharded, shape, platform="cpu") == 0
 
 
-def test_without_a_gpu_auto_stays_with_xla_and_triton_says_so(monkeypatch):
-    monkeypatch.delenv("PLASTAX_CUDA_CAPABILITY")
-    assert custom_calls(kernels.gram, (9, 5)) == 0
-    with pytest.raises(ValueError, match=r"found no NVIDIA GPU.*PLASTAX_CUDA_CAPABILITY=80"):
-        kernels.gram(jnp.ones((2, 2)), backend="triton")
-    monkeypatch.setenv("PLASTAX_CUDA_CAPABILITY", "8.0")
-    with pytest.raises(ValueError, match=r"a number like 80.*got '8\.0'"):
-        kernels.gram(jnp.ones((2, 2)))
+@pytest.mark.parametrize("function", [triton_gram, triton_rank, kernels.effective_rank_and_gradient, gram_rank])
+def test_on_meshes_with_explicit_axes(function):
+    mesh = mesh_of_one(AxisType.Explicit)
+    side = 9 if function is gram_rank else 5
+    for spec in (PartitionSpec("seeds"), PartitionSpec(None, "seeds")):
+        sharding = jax.sharding.NamedSharding(mesh, spec)
+        with jax.set_mesh(mesh):
+            assert custom_calls(function, jax.ShapeDtypeStruct((8, 9, side), jnp.float32, sharding=sharding)) > 0
 
 
-def test_what_triton_cannot_do_is_named():
-    with pytest.raises(ValueError, match=r"side 1 to 64, got float32\(65, 65\)"):
-        kernels.rank_from_gram(jnp.eye(65), cut=1e-3, backend="triton")
+@pytest.mark.parametrize("function", [triton_gram, kernels.effective_rank_and_gradient])
+def test_export_for_cpu_and_cuda_together(function):
+    operand = jax.ShapeDtypeStruct((8, 9, 5), jnp.float32)
+    # A Triton call is not one that XLA promises to understand in later versions.
+    checks = [jax.export.DisabledSafetyCheck.custom_call("triton_kernel_call")]
+    platforms = ("cuda",) if function is triton_gram else ("cpu", "cuda")
+    exported = jax.export.export(jax.jit(function), platforms=platforms, disabled_checks=checks)(operand)
+    assert exported.mlir_module().count("@triton_kernel_call") == 1
+    if "cpu" in platforms:
+        features = jnp.asarray(np.random.default_rng(0).standard_normal((8, 9, 5)), jnp.float32)
+        np.testing.assert_allclose(exported.call(features)[0], function(features)[0], rtol=1e-6)
 
 
-def test_a_missing_triton_names_the_extra(monkeypatch):
-    monkeypatch.setattr(_backend.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ImportError, match=r"plastax\[gpu\]"):
-        kernels.gram(jnp.ones((2, 2)), backend="triton")
-    assert custom_calls(kernels.gram, (9, 5)) == 0
+def dots(text):
+    """The shapes of the operands of all matrix products."""
+    return [line.split(" : (")[1].split(") ->")[0] for line in text.splitlines() if "stablehlo.dot_general" in line]
+
+
+def test_a_layer_of_an_hvp_is_six_wide_products():
+    layer = kernels.DenseLayer(*(jax.ShapeDtypeStruct(s, jnp.float32) for s in LAYER))
+    forward = dots(jax.jit(kernels.dense_relu_tangents).lower(layer).as_text())
+    # [x; x'_1 .. x'_3] W, and x [W'_1, W'_2, W'_3].
+    assert sorted(forward) == ["tensor<28x5xf32>, tensor<5x4xf32>", "tensor<7x5xf32>, tensor<5x12xf32>"]
+    outputs = (jax.ShapeDtypeStruct((7, 4), jnp.float32),) * 2
+    tangents = jax.ShapeDtypeStruct((3, 7, 4), jnp.float32)
+
+    def without_the_gradient_itself(*arguments):
+        return kernels.dense_relu_tangents_backward(*arguments)._replace(weights=0)
+
+    backward = jax.jit(without_the_gradient_itself).lower(layer, *outputs, tangents).compile().as_text()
+    assert backward.count(" dot(") + backward.count("__onednn") + backward.count("custom_call_target=") == 4
+
+
+LAYER = ((7, 5), (3, 7, 5), (5, 4), (3, 5, 4), (4,), (3, 4))
+
+
+def test_the_preset_of_three_products_is_for_cuda_alone():
+    split = lowered(partial(hvp, precision="tf32x3"), *HVP).as_text()
+    assert "num_primitive_operations = 3" in split
+    assert (
+        "num_primitive_operations" not in lowered(partial(hvp, precision="tf32x3"), *HVP, platforms=("cpu",)).as_text()
+    )
+    assert "num_primitive_operations" not in lowered(hvp, *HVP).as_text()
 
 
 def test_triton_is_not_imported_before_it_is_needed():

@@ -156,13 +156,13 @@ def test_bad_arguments_are_named():
 def test_vectors_of_other_shapes_are_named(product):
     params, vectors, inputs, labels, _ = make((5, 7, 3), samples=9, probes=2)
     for one in (params, jax.tree.map(lambda leaf: leaf[0], vectors)):
-        with pytest.raises(ValueError, match=r"kernel of layer 0 must .* \(k, 5, 7\), got \(5, 7\).*leaf\[None\]"):
+        with pytest.raises(ValueError, match=r"weights of layer 0 must .* \(k, 5, 7\), got \(5, 7\).*leaf\[None\]"):
             product(params, (inputs, labels), one)
     fewer = [vectors[0], (vectors[1][0], vectors[1][1][:1])]
     with pytest.raises(ValueError, match=r"bias of layer 1 must have shape \(2, 3\), got \(1, 3\)"):
         product(params, (inputs, labels), fewer)
     turned = [(vectors[0][0].mT, vectors[0][1]), vectors[1]]
-    with pytest.raises(ValueError, match=r"kernel of layer 0 must have shape \(2, 5, 7\), got \(2, 7, 5\)"):
+    with pytest.raises(ValueError, match=r"weights of layer 0 must have shape \(2, 5, 7\), got \(2, 7, 5\)"):
         product(params, (inputs, labels), turned)
     # The way out that the message gives.
     found = product(params, (inputs, labels), jax.tree.map(lambda leaf: leaf[0][None], vectors))

@@ -26,7 +26,7 @@ def effective_rank(
     units, duplicate samples and rank-one features, where automatic differentiation through a singular value
     decomposition gives NaN or values that are wrong by orders of magnitude. Singular values at or below 1e-6 of the
     largest (1e-7 for float64 features) count as zero in the value and in the gradient: a forward pass in float32 makes
-    such values by rounding. CPUs and GPUs compute it in float64 for features of any dtype. NaN or infinite
+    such values by rounding. It is computed in float64 for features of any dtype. NaN or infinite
     features give NaN. Second derivatives are not defined and raise an error.
 
     !!! example

@@ -5,13 +5,13 @@ from typing import Literal, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
-from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Float, Int, PyTree
 
 import plastax
-from plastax._numerics import at_least_float32, widened
+from plastax._numerics import at_least_float32
 from plastax_kernels import reference
 from plastax_kernels._decomposition import decomposition
+from plastax_kernels._float64 import host_eigh, in_float64
 
 
 Matrices = PyTree[Float[Array, "..."]]
@@ -32,9 +32,8 @@ class Ranks(NamedTuple):
 def singular_values(matrix: Float[Array, "*batch rows columns"]) -> Float[Array, "*batch values"]:
     """Singular values, largest first, from the Gram matrix on the smaller side.
 
-    On CPUs and GPUs the work is done in float64, whatever the dtype and the `jax_enable_x64` setting: values down to
-    about 1e-8 of the largest are accurate. Elsewhere (TPU) it is done in float32 for float32 input, and values below
-    about 3e-3 of the largest are noise.
+    The work is done in float64, whatever the dtype and the `jax_enable_x64` setting: values down to about 1e-8 of the
+    largest are accurate. Platforms without float64 (TPU) compute on the host.
 
     **Arguments:**
 
@@ -91,8 +90,8 @@ def numerical_rank(layers: Matrices, tolerance: float | None = None) -> Counts:
 
     - `layers`: as in [`plastax_diagnostics.stable_rank`][].
     - `tolerance`: singular values above this fraction of the largest count. By default the larger side times the
-        machine precision of the layer's dtype (as in numpy), but at least 1e-7 (3e-3 on TPU), below which a Gram matrix
-        cannot distinguish a singular value from rounding.
+        machine precision of the layer's dtype (as in numpy), but at least 1e-7, below which a Gram matrix cannot
+        distinguish a singular value from rounding.
 
     **Returns:**
 
@@ -174,8 +173,7 @@ def _approximate(values, share, of):
 def _numerical(values, layer, tolerance):
     if tolerance is None:
         own = max(layer.shape[-2:]) * float(jnp.finfo(layer.dtype).eps)
-        floor = 1e-7 if jax.default_backend() in ("cpu", "gpu") else 3e-3
-        tolerance = max(own, floor)
+        tolerance = max(own, 1e-7)
     largest = jnp.max(values, axis=-1, keepdims=True)
     # Negated, so that NaN counts as kept, as in the effective rank.
     return jnp.sum(~(values <= tolerance * largest), axis=-1)
@@ -206,26 +204,18 @@ def _matrix(leaf):
     return leaf.reshape(-1, leaf.shape[-1])
 
 
-# Float64 inside a float32 program must be hidden from `vmap`, which would batch it outside the context and truncate.
-@custom_vmap
-def _singular_values(matrix):
-    wide = _in_float64
-    return jax.lax.platform_dependent(matrix, cpu=wide, cuda=wide, rocm=wide, default=_in_own_precision)
-
-
-@_singular_values.def_vmap
-def _(axis_size, in_batched, matrix):
-    return _singular_values(matrix), True
-
-
-def _in_float64(matrix):
+def _from_gram(matrix, *, xp):
     dtype = at_least_float32(matrix.dtype)
-    with jax.enable_x64(True):
-        return _from_gram(matrix.astype(jnp.float64)).astype(dtype)
-
-
-def _in_own_precision(matrix):
-    return _from_gram(widened(matrix))
+    matrix = matrix.astype(xp.float64)
+    largest = xp.max(xp.abs(matrix), axis=(-2, -1), keepdims=True)
+    scale = xp.where(largest == 0, 1, largest)
+    scaled = matrix / scale
+    if xp is jnp:
+        squares = _eigenvalues(reference.gram(scaled))
+    else:
+        squares, _ = host_eigh(scaled @ scaled.mT if scaled.shape[-2] <= scaled.shape[-1] else scaled.mT @ scaled)
+    values = xp.sqrt(xp.maximum(squares, 0))
+    return (values[..., ::-1] * scale[..., 0]).astype(dtype)
 
 
 @decomposition
@@ -233,9 +223,4 @@ def _eigenvalues(matrices):
     return jax.lax.linalg.eigh(matrices, symmetrize_input=False)[1]
 
 
-def _from_gram(matrix):
-    largest = jnp.max(jnp.abs(matrix), axis=(-2, -1), keepdims=True)
-    scale = jnp.where(largest == 0, 1, largest)
-    squares = reference.gram(matrix / scale)
-    values = jnp.sqrt(jnp.maximum(_eigenvalues(squares), 0))
-    return values[..., ::-1] * scale[..., 0]
+_singular_values = in_float64(_from_gram)

@@ -7,9 +7,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from ._backend import Backend
-from ._dense import dense_relu_tangents, dense_relu_tangents_backward
-from .reference_dense import Activation, apply_gate, gate_of, product
+from .xla import (
+    Activation,
+    DenseLayer,
+    Precision,
+    apply_gate,
+    dense_relu_tangents,
+    dense_relu_tangents_backward,
+    gate_of,
+    product,
+)
 
 
 Loss = Literal["cross_entropy", "squared_error"]
@@ -23,7 +30,7 @@ def mlp_hvp(
     *,
     loss: Loss = "cross_entropy",
     sample_weights: Float[Array, " samples"] | None = None,
-    backend: Backend = "auto",
+    precision: Precision = "float32",
 ) -> list[tuple[Float[Array, "..."], Float[Array, "..."]]]:
     """Hessian-vector products of a dense ReLU network's loss, for k vectors in one forward and one backward pass.
 
@@ -46,33 +53,27 @@ def mlp_hvp(
 
     **Arguments:**
 
-    - `params`: `(kernel, bias)` for each layer, kernels [inputs, outputs]; ReLU after every layer but the last.
+    - `params`: `(weights, bias)` for each layer, weights [inputs, outputs]; ReLU after every layer but the last.
     - `batch`: inputs and targets. For cross-entropy the targets are class numbers or probabilities, for the squared
         error numbers like the outputs.
     - `vectors`: like `params`, with a leading axis of k in every leaf.
     - `loss`: `"cross_entropy"` (softmax) or `"squared_error"` (half of the sum over outputs), the mean over samples.
     - `sample_weights`: a weight for each sample instead of `1 / samples`: the loss is then the weighted sum.
-    - `backend`: as for [`plastax_kernels.gram`][].
+    - `precision`: `"float32"` for plain float32, or `"tf32x3"` for three products in TF32 instead of one in float32 on
+        NVIDIA GPUs with tensor cores; other devices stay with float32. Their errors are of the same order: see
+        `docs/kernels.md`.
 
     **Returns:**
 
     The products, like `vectors`.
     """
-    passes, cotangent, cotangent_tangents = _forward(params, batch, vectors, loss, sample_weights, backend)
+    passes, cotangent, cotangent_tangents = _forward(params, batch, vectors, loss, sample_weights, precision)
     products = []
-    for layer in reversed(passes):
+    for layer, outputs, activation in reversed(passes):
         gradients = dense_relu_tangents_backward(
-            layer.inputs,
-            layer.inputs_tangents,
-            layer.kernel,
-            layer.kernel_tangents,
-            layer.outputs,
-            cotangent,
-            cotangent_tangents,
-            activation=layer.activation,
-            backend=backend,
+            layer, outputs, cotangent, cotangent_tangents, activation=activation, precision=precision
         )
-        products.append((gradients.kernel_tangents, gradients.bias_tangents))
+        products.append((gradients.weights_tangents, gradients.bias_tangents))
         cotangent, cotangent_tangents = gradients.inputs, gradients.inputs_tangents
     return products[::-1]
 
@@ -84,32 +85,29 @@ def mlp_ggnvp(
     *,
     loss: Loss = "cross_entropy",
     sample_weights: Float[Array, " samples"] | None = None,
-    backend: Backend = "auto",
+    precision: Precision = "float32",
 ) -> list[tuple[Float[Array, "..."], Float[Array, "..."]]]:
     """Products with the generalized Gauss-Newton matrix `J^T H J`, with `H` the loss's Hessian in output space.
 
     The arguments and the result are those of [`plastax_kernels.mlp_hvp`][]; the way back is plain reverse mode for each
     vector, since the Gauss-Newton matrix leaves out how the Jacobian changes.
     """
-    passes, _, cotangents = _forward(params, batch, vectors, loss, sample_weights, backend)
+    passes, _, cotangents = _forward(params, batch, vectors, loss, sample_weights, precision)
     products = []
-    for layer in reversed(passes):
-        cotangents = apply_gate(gate_of(layer.outputs, layer.activation), cotangents)
-        products.append((product(layer.inputs.mT, cotangents), jnp.sum(cotangents, axis=-2)))
-        cotangents = product(cotangents, layer.kernel.mT)
+    for layer, outputs, activation in reversed(passes):
+        cotangents = apply_gate(gate_of(outputs, activation), cotangents)
+        products.append((product(layer.inputs.mT, cotangents, precision), jnp.sum(cotangents, axis=-2)))
+        cotangents = product(cotangents, layer.weights.mT, precision)
     return products[::-1]
 
 
 class _Pass(NamedTuple):
-    kernel: Float[Array, "inputs outputs"]
-    kernel_tangents: Float[Array, "probes inputs outputs"]
-    inputs: Float[Array, "samples inputs"]
-    inputs_tangents: Float[Array, "probes samples inputs"] | None
+    layer: DenseLayer
     outputs: Float[Array, "samples outputs"]
     activation: Activation
 
 
-def _forward(params, batch, vectors, loss, sample_weights, backend):
+def _forward(params, batch, vectors, loss, sample_weights, precision):
     if loss not in _LOSSES:
         raise ValueError(f"loss must be one of {get_args(Loss)}, got {loss!r}")
     if len(params) == 0 or len(params) != len(vectors):
@@ -119,22 +117,21 @@ def _forward(params, batch, vectors, loss, sample_weights, backend):
     _check_vectors(params, vectors)
     inputs, targets = batch
     values, tangents, passes = inputs, None, []
-    for index, ((kernel, bias), (kernel_tangents, bias_tangents)) in enumerate(zip(params, vectors, strict=True)):
+    for index, ((weights, bias), (weights_tangents, bias_tangents)) in enumerate(zip(params, vectors, strict=True)):
         activation: Activation = "relu" if index < len(params) - 1 else "linear"
-        outputs, outputs_tangents = dense_relu_tangents(
-            values, tangents, kernel, kernel_tangents, bias, bias_tangents, activation=activation, backend=backend
-        )
-        passes.append(_Pass(kernel, kernel_tangents, values, tangents, outputs, activation))
-        values, tangents = outputs, outputs_tangents
-    weights = jnp.full_like(values[:, :1], 1 / values.shape[0]) if sample_weights is None else sample_weights[:, None]
-    return passes, *_LOSSES[loss](values, tangents, targets, weights)
+        layer = DenseLayer(values, tangents, weights, weights_tangents, bias, bias_tangents)
+        values, tangents = dense_relu_tangents(layer, activation=activation, precision=precision)
+        passes.append(_Pass(layer, values, activation))
+    if sample_weights is None:
+        sample_weights = jnp.full_like(values[:, 0], 1 / values.shape[0])
+    return passes, *_LOSSES[loss](values, tangents, targets, sample_weights[:, None])
 
 
 def _check_vectors(params, vectors):
     first = vectors[0][0].shape
     probes = first[0] if len(first) == 3 else "k"
     for index, (arrays, tangents) in enumerate(zip(params, vectors, strict=True)):
-        for name, array, tangent in zip(("kernel", "bias"), arrays, tangents, strict=True):
+        for name, array, tangent in zip(("weights", "bias"), arrays, tangents, strict=True):
             if tangent.shape == (probes, *array.shape):
                 continue
             expected = f"({', '.join(map(str, (probes, *array.shape)))})"

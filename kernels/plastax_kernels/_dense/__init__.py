@@ -1,0 +1,1 @@
+"""Dense layers with tangents, and the curvature products that are made of them."""

@@ -1,0 +1,1 @@
+"""The Gram matrix of features, by XLA and by Triton."""

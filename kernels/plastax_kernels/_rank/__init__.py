@@ -1,0 +1,1 @@
+"""Effective rank, by XLA and by Triton."""

@@ -1,0 +1,102 @@
+"""Effective rank and its gradient from one eigendecomposition, in float64."""
+
+from functools import cache, partial
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from .._backend import Backend, resolve
+from .._float64 import host_eigh, in_float64
+from .._gram.operation import choose_gram
+from .._gram.xla import gram
+from .._sharding import explicit_spec
+from .._types import Distribution, at_least_float32
+from .rank_from_gram import choose_eigenpairs
+from .xla import eigh, rank_from_eigenpairs
+
+
+# Singular values at or below a share of the largest count as zero: those that rounding alone can make. A forward pass
+# in float32 turns features of rank one into singular values of up to 3.5e-7 (sums of 16,384 terms; 2e-7 for 784).
+# Float64 features are cut where the rounding of their Gram matrix begins, which squares singular values.
+CUT = 1e-6
+CUT_OF_FLOAT64_FEATURES = 1e-7
+
+
+def effective_rank_and_gradient(
+    features: Float[Array, "*batch samples width"],
+    mask: Bool[Array, "*batch samples"] | None = None,
+    *,
+    of: Distribution = "features",
+    backend: Backend = "auto",
+) -> tuple[Float[Array, "*batch"], Float[Array, "*batch samples width"]]:
+    """Effective rank of each feature matrix, with its gradient in closed form.
+
+    The work is done in float64, for any dtype of the features and any `jax_enable_x64` setting. Singular values at or
+    below 1e-6 of the largest (1e-7 for float64 features) count as zero. All paths make the same cut, and their
+    gradients agree to 1e-4 down to it. Platforms without float64 (TPU) compute on the host.
+
+    **Arguments:**
+
+    - `features`: any leading batch axes, then samples, then width.
+    - `mask`: `True` for the samples that count; the others get a zero gradient.
+    - `of`: `"features"` or `"covariance"`, see [`rank_from_gram`][plastax_kernels.rank_from_gram].
+    - `backend`: as for [`plastax_kernels.rank_from_gram`][], on NVIDIA GPUs; `"triton"` also computes the Gram matrix
+        with Triton.
+
+    **Returns:**
+
+    The effective rank (at least float32) and the gradient (in the dtype of the features).
+    """
+    rank, gradient = _operation(of, resolve(backend))(features, mask)
+    spec = explicit_spec(features)
+    return rank, gradient if spec is None else jax.sharding.reshard(gradient, spec)
+
+
+@cache
+def _operation(of: Distribution, backend: Backend):
+    def compute(features, mask, *, xp):
+        if xp is jnp:
+            return _compute(features, mask, of, xp, _in_xla, eigh)
+        return _compute(features, mask, of, xp, _in_numpy, host_eigh)
+
+    def for_cuda(features, mask):
+        pairs = partial(choose_eigenpairs, cut=_cut(features), backend=backend)
+        return _compute(features, mask, of, jnp, partial(choose_gram, backend=backend, wide=True), pairs)
+
+    return in_float64(compute, for_cuda if backend != "xla" else None, forced=backend == "triton")
+
+
+def _cut(features):
+    return CUT_OF_FLOAT64_FEATURES if features.dtype == jnp.float64 else CUT
+
+
+def _compute(features, mask, of, xp, gram, eigenpairs):
+    *_, samples, width = features.shape
+    scaled, scale = features, xp.ones((1, 1))
+    if features.dtype == xp.float64:
+        # The square of any float32 is well inside the range of float64; that of a float64 need not be.
+        scale = xp.max(xp.abs(_masked(features, mask, xp)), axis=(-2, -1), keepdims=True)
+        scale = xp.where(scale == 0, 1, scale)
+        scaled = features / scale
+    values, vectors = eigenpairs(gram(scaled, mask))
+    rank, matrix = rank_from_eigenpairs(values, vectors, cut=_cut(features), of=of, xp=xp)
+    wide = _masked(scaled.astype(xp.float64), mask, xp)
+    gradient = (matrix @ wide if samples <= width else wide @ matrix) / scale
+    rank_dtype = at_least_float32(features.dtype)
+    return rank.astype(rank_dtype), _masked(gradient, mask, xp).astype(features.dtype)
+
+
+def _masked(features, mask, xp):
+    return features if mask is None else xp.where(mask[..., None], features, 0)
+
+
+def _in_xla(features, mask):
+    return gram(features.astype(jnp.float64), mask)
+
+
+def _in_numpy(features, mask):
+    import numpy as np
+
+    wide = _masked(features.astype(np.float64), mask, np)
+    return wide @ wide.mT if wide.shape[-2] <= wide.shape[-1] else wide.mT @ wide
