@@ -167,3 +167,33 @@ def test_vectors_of_other_shapes_are_named(product):
     # The way out that the message gives.
     found = product(params, (inputs, labels), jax.tree.map(lambda leaf: leaf[0][None], vectors))
     assert_trees_close(found, jax.tree.map(lambda leaf: leaf[:1], product(params, (inputs, labels), vectors)), 2e-6)
+
+
+def rounded_to_tf32(array):
+    """To 10 bits after the leading one, ties to even, as tensor cores read their factors."""
+    bits = array.astype(np.float32).view(np.uint32)
+    return ((bits + 0xFFF + ((bits >> 13) & 1)) & np.uint32(0xFFFFE000)).view(np.float32)
+
+
+def test_three_products_in_tf32_are_as_good_as_one_in_float32():
+    """What `precision="tf32x3"` computes on tensor cores, emulated; one product in TF32 is 400 times worse."""
+    rng = np.random.default_rng(0)
+    left, right = (rng.standard_normal(shape).astype(np.float32) for shape in ((200, 1000), (1000, 300)))
+    truth = left.astype(np.float64) @ right
+    high = [rounded_to_tf32(factor) for factor in (left, right)]
+    low = [rounded_to_tf32(factor - part) for factor, part in zip((left, right), high, strict=True)]
+    split = (low[0] @ high[1] + high[0] @ low[1]) + high[0] @ high[1]
+
+    def error(result):
+        return np.abs(result - truth).max() / np.abs(truth).max()
+
+    assert error(split) < 2e-6
+    assert error(left @ right) < 2e-6
+    assert error(high[0] @ high[1]) > 1e-4
+
+
+def test_the_preset_stays_with_float32_on_cpu():
+    params, vectors, inputs, labels, _ = make((5, 7, 3), samples=9, probes=2)
+    plain = jax.jit(mlp_hvp)(params, (inputs, labels), vectors)
+    split = jax.jit(partial(mlp_hvp, precision="tf32x3"))(params, (inputs, labels), vectors)
+    assert_trees_close(split, plain, 1e-6)
