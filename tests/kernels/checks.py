@@ -51,7 +51,7 @@ def test_gram(shape, masked):
 def test_gram_of_many_tiles_and_with_other_tiles():
     features = draw(150, 300)  # Six tiles.
     for tiles in gram_launch.CANDIDATES:
-        actual = gram_launch.gram(jnp.asarray(features), None, capability=80, tiles=tiles)
+        actual = gram_launch.gram(jnp.asarray(features), None, capability=capability(), tiles=tiles)
         np.testing.assert_allclose(actual, gram64(features), atol=5e-7 * 300 * 4)
 
 
