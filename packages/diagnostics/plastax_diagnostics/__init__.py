@@ -16,6 +16,10 @@ from ._collapse.condition import (
     required_fraction as required_fraction,
 )
 from ._collapse.gated_linear_kernel import gated_linear_kernel as gated_linear_kernel
+from ._collapse.linearized_training import (
+    LinearizedTraining as LinearizedTraining,
+    linearized_training as linearized_training,
+)
 from ._collapse.projectors import fast_slow_projectors as fast_slow_projectors
 from ._collapse.residual import (
     Bracket as Bracket,
