@@ -107,9 +107,9 @@ def test_the_weight_of_the_gradient_follows_the_rates_that_are_given():
     from plastax_benchmarks.cli.run import parse
 
     arguments = ["--method", "l2_er_gradient", "--learning-rate", "0.1", "--momentum=0.5"]
-    step = configure("random-label-mnist", "laptop", "l2_er").settings["er_learning_rate"]
-    assert parse("random-label-mnist", arguments)[0].method.er_weight == pytest.approx(step * 0.5 / 0.1)
-    assert parse("random-label-mnist", [*arguments, "--er-weight", "7"])[0].method.er_weight == 7
+    step = configure("continual-imagenet", "laptop", "l2_er").settings["er_learning_rate"]
+    assert parse("continual-imagenet", arguments)[0].method.er_weight == pytest.approx(step * 0.5 / 0.1)
+    assert parse("continual-imagenet", [*arguments, "--er-weight", "7"])[0].method.er_weight == 7
 
 
 def test_values_of_a_wrong_type_get_a_word():

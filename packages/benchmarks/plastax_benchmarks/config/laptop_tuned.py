@@ -69,6 +69,15 @@ _RANDOM_LABELS = {
     "layernorm_l2": {"learning_rate": 3e-3, "weight_decay": 1e-3},
     "spectral": {"learning_rate": 3e-2, "spectral_strength": 1e-2},
     "reset": {"learning_rate": 2e-2},
+    "l2_er_gradient": {"learning_rate": 3e-2, "weight_decay": 3e-3, "er_weight": 1.0},
+    "cbp_l2": {"learning_rate": 1e-2, "replacement_rate": 1e-4, "weight_decay": 3e-3},
+    "snp": {"learning_rate": 3e-2, "shrink": 1e-4, "perturb_scale": 1e-3},
+    "snp_l2": {"learning_rate": 1e-2, "weight_decay": 1e-2, "perturb_scale": 1e-3},
+    "l2_init": {"learning_rate": 3e-2, "weight_decay": 1e-2},
+    "redo": {"learning_rate": 3e-2, "dormant_threshold": 0.1},
+    "parseval": {"learning_rate": 3e-2, "parseval_strength": 1e-3},
+    "wasserstein": {"learning_rate": 1e-2, "weight_decay": 1e-2},
+    "crelu": {"learning_rate": 2e-2},
 }
 
 _ANT = {
