@@ -4,8 +4,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import plastax
 import pytest
+
+import plastax
 from plastax_diagnostics import StepBudget, apply_model, linearized_training
 from plastax_diagnostics._collapse import linearized_training as module
 
