@@ -66,7 +66,7 @@ def dispatch(
     - `backend`: the backend that the caller chose.
     - `operation`, `sizes`: what the device's table is asked about.
     - `limits`: why the Triton path cannot do this, or `None` if it can.
-    - `wanted`: whether `"auto"` takes the Triton path if there is no measurement.
+    - `wanted`: whether `"auto"` takes the Triton path on devices that have not been measured.
     - `xla`: the XLA path.
     - `triton`: the Triton path; it also takes the keyword arguments `capability` and `tiles`.
     """
@@ -98,7 +98,7 @@ def choose(backend: Backend, operation: str, sizes: Sizes, *, limits: str | None
 
 
 def may_use_triton(backend: Backend) -> bool:
-    """Whether any operation can take the Triton path here; if not, there is no need to prepare for it."""
+    """Whether any operation can take the Triton path here. If not, nothing has to be prepared for it."""
     chosen = resolve(backend)
     if chosen == "xla":
         return False

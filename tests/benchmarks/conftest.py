@@ -1,6 +1,10 @@
 """Fixtures of several files."""
 
+import jax
+import jax.numpy as jnp
 import pytest
+
+import plastax_diagnostics as diagnostics
 
 
 @pytest.fixture
@@ -17,3 +21,17 @@ def wandb_offline(tmp_path, monkeypatch):
     wandb.teardown()  # Settings are read once.
     yield
     wandb.teardown()
+
+
+@pytest.fixture(scope="session")
+def small_report():
+    """A plasticity report of a small linear network."""
+    data = (jax.random.normal(jax.random.key(0), (6, 3)), jnp.arange(6) % 2)
+    return diagnostics.plasticity_report(
+        lambda params, inputs: inputs @ params,
+        "cross_entropy",
+        jnp.ones((3, 2)),
+        data,
+        diagnostics.StepBudget(learning_rate=0.1, steps=100),
+        key=jax.random.key(1),
+    )

@@ -3,9 +3,6 @@
 import dataclasses
 import json
 
-import jax
-import jax.numpy as jnp
-
 import plastax_diagnostics as diagnostics
 
 
@@ -39,19 +36,6 @@ def finish(folder, need, accuracy=lambda seed, task: 0.8, *, seeds=None, tasks=N
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (folder / "diagnostics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return folder
-
-
-def plasticity_report():
-    """A report of a small linear network."""
-    data = (jax.random.normal(jax.random.key(0), (6, 3)), jnp.arange(6) % 2)
-    return diagnostics.plasticity_report(
-        lambda params, inputs: inputs @ params,
-        "cross_entropy",
-        jnp.ones((3, 2)),
-        data,
-        diagnostics.StepBudget(learning_rate=0.1, steps=100),
-        key=jax.random.key(1),
-    )
 
 
 def with_rank(report, value):

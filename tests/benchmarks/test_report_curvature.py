@@ -2,14 +2,11 @@
 
 import dataclasses
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from report_support import EIGHT, epsilon_rank, group_of, write_run
 from scipy import stats
 
-import plastax_diagnostics as diagnostics
 from plastax_benchmarks._errors import UsageError
 from plastax_benchmarks.report.curvature_accuracy import (
     Point,
@@ -121,19 +118,6 @@ def test_the_figure_has_the_points_the_line_and_the_marks(tmp_path):
     assert as_json(found)["points"][3] == found.points[3]._asdict()
 
 
-@pytest.fixture(scope="module")
-def stored():
-    data = (jax.random.normal(jax.random.key(0), (6, 3)), jnp.arange(6) % 2)
-    return diagnostics.plasticity_report(
-        lambda params, inputs: inputs @ params,
-        "cross_entropy",
-        jnp.ones((3, 2)),
-        data,
-        diagnostics.StepBudget(learning_rate=0.1, steps=100),
-        key=jax.random.key(1),
-    )
-
-
 def write_reports(folder, report, tasks, seeds=(0,), swept=""):
     (folder / "reports").mkdir(exist_ok=True)
     for task in tasks:
@@ -143,9 +127,9 @@ def write_reports(folder, report, tasks, seeds=(0,), swept=""):
     return folder
 
 
-def test_spectra_have_a_row_for_each_method_and_equal_axes(tmp_path, stored):
-    bp = write_reports(write_run(tmp_path / "bp", EIGHT), stored, range(8), seeds=(0, 1))
-    l2 = write_reports(write_run(tmp_path / "l2", EIGHT, method="l2"), stored, (0, 2, 4, 6, 7), seeds=(1,))
+def test_spectra_have_a_row_for_each_method_and_equal_axes(tmp_path, small_report):
+    bp = write_reports(write_run(tmp_path / "bp", EIGHT), small_report, range(8), seeds=(0, 1))
+    l2 = write_reports(write_run(tmp_path / "l2", EIGHT, method="l2"), small_report, (0, 2, 4, 6, 7), seeds=(1,))
     plain = write_run(tmp_path / "er", EIGHT, method="er")
     group = group_of(bp, l2, plain)
     grid = stored_spectra(group.lines)

@@ -4,7 +4,7 @@ import dataclasses
 import json
 
 import pytest
-from reproduce_support import finish, plasticity_report, with_rank
+from reproduce_support import finish, with_rank
 
 from plastax_benchmarks._errors import UsageError
 from plastax_benchmarks.cli.reproduce import reproduce
@@ -83,8 +83,8 @@ def test_without_runs_nothing_is_drawn(small, tmp_path):
         assert FIGURES[name].draw(Material("laptop", tmp_path, {})) == Drawn()
 
 
-def test_spectra_are_drawn_and_compared(small, tmp_path):
-    report, ranks = plasticity_report(), {"bp": (40.0, 4.0), "er": (40.0, 8.0), "l2": (40.0, 30.0)}
+def test_spectra_are_drawn_and_compared(small, tmp_path, small_report):
+    report, ranks = small_report, {"bp": (40.0, 4.0), "er": (40.0, 8.0), "l2": (40.0, 30.0)}
     needs = spectra_needs("laptop", "continual-imagenet")
     for need in needs:
         first, last = ranks.get(need.config.method.name, (40.0, 44.0))
@@ -112,8 +112,8 @@ def test_spectra_are_drawn_and_compared(small, tmp_path):
     assert claim.numbers["kept"]["bp"] == pytest.approx(0.1)
 
 
-def test_overlapping_brackets_do_not_decide():
-    rank = with_rank(plasticity_report(), 10.0).hessian.epsilon_rank
+def test_overlapping_brackets_do_not_decide(small_report):
+    rank = with_rank(small_report, 10.0).hessian.epsilon_rank
     wide = dataclasses.replace(rank, value=8.0, lower=5.0, upper=12.0)
     assert spectra.fallen(rank, wide) == spectra.fallen(wide, rank) == "cannot tell"
     below = dataclasses.replace(rank, value=3.0, lower=2.0, upper=9.0)
@@ -121,8 +121,8 @@ def test_overlapping_brackets_do_not_decide():
     assert spectra.fallen(below, rank) == "disagrees"
 
 
-def test_curvature_goes_along_with_accuracy(small, tmp_path):
-    needs, report = curvature.needs("laptop"), plasticity_report()
+def test_curvature_goes_along_with_accuracy(small, tmp_path, small_report):
+    needs, report = curvature.needs("laptop"), small_report
     for need in needs:
         falls = accuracy_of(need)
         finish(

@@ -2,11 +2,9 @@ import dataclasses
 import shutil
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import plastax_diagnostics as diagnostics
 from plastax_benchmarks.cli.spectrum import spectrum
 from plastax_benchmarks.config import configure
 from plastax_benchmarks.problems.load import load_problem
@@ -17,19 +15,6 @@ from plastax_benchmarks.training.members import Member
 from plastax_benchmarks.training.replicas import Replicas
 from plastax_benchmarks.training.task import Trainer
 from plastax_diagnostics._report.density_plot import stretched_density
-
-
-@pytest.fixture(scope="module")
-def report():
-    data = (jax.random.normal(jax.random.key(0), (6, 3)), jnp.arange(6) % 2)
-    return diagnostics.plasticity_report(
-        lambda params, inputs: inputs @ params,
-        "cross_entropy",
-        jnp.ones((3, 2)),
-        data,
-        diagnostics.StepBudget(learning_rate=0.1, steps=100),
-        key=jax.random.key(1),
-    )
 
 
 def write_run(path, report, tasks=(0, 10, 20, 30), seeds=(0, 1), swept=("",)):
@@ -49,8 +34,8 @@ def is_png(path):
     return path.read_bytes()[:4] == b"\x89PNG"
 
 
-def test_reports_are_shown_in_a_figure_and_a_table(tmp_path, report, capsys):
-    run = write_run(tmp_path / "run", report)
+def test_reports_are_shown_in_a_figure_and_a_table(tmp_path, small_report, capsys):
+    run = write_run(tmp_path / "run", small_report)
     spectrum(run)
     assert is_png(run / "spectra.png")
     shown = capsys.readouterr().out
@@ -59,10 +44,10 @@ def test_reports_are_shown_in_a_figure_and_a_table(tmp_path, report, capsys):
     assert max(map(len, shown.replace(str(tmp_path), "").splitlines())) <= 80
     tasks = {line.split()[0] for line in shown.splitlines() if "start" in line}
     assert tasks == {"1", "21", "31"}
-    assert f"{report.hessian.largest:.3g}" in shown
-    assert f"{report.gram.epsilon_rank.value:.0f}" in shown
-    assert report.verdict.split()[0] in shown
-    assert f"eps = {report.eps:.3g}" in " ".join(shown.split())
+    assert f"{small_report.hessian.largest:.3g}" in shown
+    assert f"{small_report.gram.epsilon_rank.value:.0f}" in shown
+    assert small_report.verdict.split()[0] in shown
+    assert f"eps = {small_report.eps:.3g}" in " ".join(shown.split())
     # The verdict is short in the table: the legend gives the condition that belongs to it.
     assert '"Too slow" holds unless training changes the features' in " ".join(shown.split())
 
@@ -73,15 +58,17 @@ def test_reports_are_shown_in_a_figure_and_a_table(tmp_path, report, capsys):
     assert " 11 " in shown
 
 
-def test_reports_without_a_gram_matrix_are_shown_too(tmp_path, report, capsys):
-    run = write_run(tmp_path / "run", dataclasses.replace(report, gram=None, residual=None, condition=None), (0,), (0,))
+def test_reports_without_a_gram_matrix_are_shown_too(tmp_path, small_report, capsys):
+    run = write_run(
+        tmp_path / "run", dataclasses.replace(small_report, gram=None, residual=None, condition=None), (0,), (0,)
+    )
     spectrum(run)
     assert is_png(run / "spectra.png")
     assert capsys.readouterr().out.count("n/a") == 2 * 4
 
 
-def test_members_of_a_sweep_are_chosen_by_name(tmp_path, report, capsys):
-    run = write_run(tmp_path / "run", report, (0,), (0,), ("-weight_decay-0.001", "-weight_decay-1e-05"))
+def test_members_of_a_sweep_are_chosen_by_name(tmp_path, small_report, capsys):
+    run = write_run(tmp_path / "run", small_report, (0,), (0,), ("-weight_decay-0.001", "-weight_decay-1e-05"))
     spectrum(run)
     assert "weight_decay-1e-05" in capsys.readouterr().out
     spectrum(run, swept="weight_decay-1e-05")
@@ -90,12 +77,12 @@ def test_members_of_a_sweep_are_chosen_by_name(tmp_path, report, capsys):
         spectrum(run, swept="weight_decay-1")
 
 
-def test_what_is_not_there_is_named(tmp_path, report):
+def test_what_is_not_there_is_named(tmp_path, small_report):
     with pytest.raises(ValueError, match="folder not found"):
         spectrum(tmp_path / "nowhere")
     with pytest.raises(ValueError, match="is not a run"):
         spectrum(tmp_path)
-    run = write_run(tmp_path / "run", report)
+    run = write_run(tmp_path / "run", small_report)
     with pytest.raises(ValueError, match="no report of task 5 was saved: choose from 1, 11, 21, 31"):
         spectrum(run, task=(5,))
     with pytest.raises(ValueError, match="no report of seed 7 was saved: choose from 0, 1"):

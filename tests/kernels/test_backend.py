@@ -1,8 +1,11 @@
 """Which path is taken: by argument, environment, GPU, versions and measurements."""
 
 import json
+import re
+import tomllib
 import warnings
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 
 import jax
@@ -98,10 +101,13 @@ def test_untested_versions_take_xla_and_warn_once(monkeypatch):
         assert pick("triton") == (80, None)
 
 
-def test_installed_versions_are_the_tested_ones():
-    pytest.importorskip("jax_triton")
-    for name, tested in _backend.TESTED_VERSIONS.items():
-        assert _backend.importlib.metadata.version(name).startswith(tested)
+def test_the_tested_versions_are_those_that_the_extra_installs():
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    for extra in ("gpu", "dev"):
+        pins = "\n".join(project["optional-dependencies"][extra])
+        for name, tested in _backend.TESTED_VERSIONS.items():
+            (version,) = re.findall(rf"^{name}(?:\[\w+\])?==([\d.]+)", pins, flags=re.MULTILINE)
+            assert version.startswith(tested), (extra, name)
 
 
 def test_what_triton_cannot_do_is_named():

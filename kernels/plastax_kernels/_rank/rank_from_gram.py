@@ -17,8 +17,8 @@ from .xla import eigh, rank_from_eigenpairs
 LARGEST_SIDE = 128
 # The eigenvectors of the Triton path are right down to singular values of this share of the largest.
 LEAST_CUT = 1e-6
-# From this batch on, "auto" takes the Triton path if there is no measurement. An estimate from operation counts and
-# published times of cuSOLVER, not measured on a GPU.
+# From this batch size on, "auto" takes the Triton path on devices that have not been measured. It is an estimate from
+# operation counts and published times of cuSOLVER.
 LEAST_BATCH = 8
 
 

@@ -92,7 +92,7 @@ def _improvement(
 
 
 def _cell(line: Mapping[str, Any] | None, summary: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The verdict and the gap of a line; `None` if there is no line, or no new network to compare with."""
+    """The verdict and the gap of a line; `None` without a line, or without new networks to compare with."""
     if line is None or line["comparison"] is None or line["comparison"]["verdict"] is None:
         return None
     learning = line["learning"][summary["main"]["field"]]

@@ -72,7 +72,7 @@ def _plasticity(problem: str, line: Line, group: Group, main: Quantity) -> Claim
     pairs, _ = with_new_network(line, main, group.lines)
     found = verdict_of(line, group.lines, main, group.edge)
     if pairs is None or found is None:
-        return Claim(paper, "cannot tell", "there is no run of new networks to compare with")
+        return Claim(paper, "cannot tell", "new networks, to compare with, have not been run")
     gaps = pairs.last(group.edge).differences.mean(1)
     interval = mean_interval(gaps)
     answers: dict[str, Answer] = {

@@ -74,7 +74,7 @@ def around_changes(
         at = change * plan.problem.change_every
         if not (number - 1) * size < at <= number * size:
             continue
-        # Each window has a line for each member, in the same order. There is no window before the first.
+        # Each window has a line for each member, in the same order. The first window has none before it.
         before = [row for row in history if row["step"] == at // size * size]
         after = [row for row in history if row["step"] == (number + 1) * size]
         for old, new in zip(before, after, strict=bool(before)):

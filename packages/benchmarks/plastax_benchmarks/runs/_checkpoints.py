@@ -163,7 +163,7 @@ class Checkpoints:
 
     def _what_is_left(self) -> str:
         names = [path.name for path in self.existing()]
-        return f"The checkpoints before it ({', '.join(names)}) are intact" if names else "There is no earlier one"
+        return f"The checkpoints before it ({', '.join(names)}) are intact" if names else "Earlier ones do not exist"
 
     def _clean(self, keep: int | None) -> None:
         old = [] if keep is None else self.existing()[keep:]

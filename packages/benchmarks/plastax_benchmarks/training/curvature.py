@@ -232,7 +232,7 @@ def _report_numbers(report: diagnostics.PlasticityReport) -> dict[str, Any]:
         "hessian_smallest": report.hessian.smallest,
         "hessian_negative_share": report.hessian.negative_share.value,
         "verdict": report.verdict,
-        # Infinite if steps overshoot, which JSON cannot hold. If a class has probability 0, there is no residual.
+        # Infinite if steps overshoot, which JSON cannot hold; missing if a class has probability 0.
         "predicted_residual": predicted if math.isfinite(predicted) else None,
         "fast_fraction": None if residual is None else residual.fast_fraction.value,
         "dead_fraction": sum(x.dead * x.units for x in report.layers) / units,
