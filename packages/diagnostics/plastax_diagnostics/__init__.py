@@ -28,6 +28,10 @@ from ._collapse.residual import (
     refined_residual_measure as refined_residual_measure,
     residual_measure as residual_measure,
 )
+from ._collapse.trial_training import (
+    TrialTraining as TrialTraining,
+    trial_training as trial_training,
+)
 from ._features.norms import feature_norms as feature_norms, norms as norms
 from ._features.ranks import (
     Ranks as Ranks,

@@ -23,6 +23,7 @@ BENCHES = {
     "paper-scale": "a few steps of each problem at the paper's scale: time and memory",
     "growth": "slopes of time and memory against width, depth, samples, order, probes, seeds and tasks",
     "resume": "kill a run at random moments, resume it, and compare its metrics with an undisturbed run",
+    "diagnosis": "whether measurements at the start of a task predict how well a network learns it",
     "rl": "environment steps per second of our PPO and of brax's",
 }
 
