@@ -191,18 +191,19 @@ class Spectrum:
     def negative_mass(self, eps: float | None = None) -> Estimate:
         """The fraction of eigenvalues below -eps, with its errors.
 
-        Near zero a quadrature puts much of its mass on one node, and the sign of that node is random. Then the
-        bracket is wide and `resolved` is `False`: use a larger `eps`.
+        Near zero a quadrature puts much of its mass on one node, and the sign of that node is random. With a threshold
+        that is too small for the order, the bracket is therefore wide, and `resolved` is `False`.
 
         **Arguments:**
 
-        - `eps`: the threshold, not negative. By default the largest effect of rounding.
+        - `eps`: the threshold, not negative. By default a thousandth of the largest absolute eigenvalue, or the largest
+            effect of rounding if that is more.
 
         **Returns:**
 
         An [`plastax_diagnostics.Estimate`][] of a fraction between 0 and 1.
         """
-        eps = self.rounding if eps is None else eps
+        eps = max(self.rounding, 1e-3 * self.norm) if eps is None else eps
         if not (np.isfinite(eps) and eps >= 0):
             raise ValueError(f"`eps` must be a non-negative number, got {eps}")
         if self.positive:
