@@ -20,6 +20,10 @@ from ._collapse.linearized_training import (
     LinearizedTraining as LinearizedTraining,
     linearized_training as linearized_training,
 )
+from ._collapse.plasticity import (
+    Plasticity as Plasticity,
+    plasticity_score as plasticity_score,
+)
 from ._collapse.projectors import fast_slow_projectors as fast_slow_projectors
 from ._collapse.residual import (
     Bracket as Bracket,

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 HESSIAN, GRAM, MARK = "#1f5a99", "#d9822b", "#444444"
-VERDICT_COLORS = {"fast enough": "#2e7d32", "too slow": "#b3261e"}
+VERDICT_COLORS = {"as plastic as new": "#2e7d32", "impaired": "#b26a00", "collapsed": "#b3261e"}
 
 
 def plot_report(report: "PlasticityReport", axes: Any = None) -> Any:
@@ -75,7 +75,7 @@ def plot_ranks(report: "PlasticityReport", axis: Any) -> None:
 
 def plot_progress(report: "PlasticityReport", axis: Any) -> None:
     """The remaining fraction of the squared residual, step by step, and the verdict."""
-    axis.set_title(report.verdict, color=VERDICT_COLORS.get(report.verdict, MARK), fontweight="bold")
+    axis.set_title(report.verdict, color=VERDICT_COLORS.get(report.verdict.split(":")[0], MARK), fontweight="bold")
     if report.residual is None:
         axis.text(0.5, 0.5, "no residual to follow", ha="center", va="center", transform=axis.transAxes)
         axis.set_xticks([])

@@ -1,4 +1,4 @@
-"""One call that measures how much curvature a network has left and predicts how fast it can learn the next task."""
+"""One call that measures how much curvature a network has left and how well it can learn the next task."""
 
 import dataclasses
 import math
@@ -15,6 +15,7 @@ from jaxtyping import PRNGKeyArray, PyTree
 
 from .._collapse.budget import StepBudget
 from .._collapse.condition import NecessaryCondition, necessary_condition
+from .._collapse.plasticity import plasticity_score
 from .._collapse.residual import confident_mistakes, refined_residual_measure, residual_of
 from .._operators.applicable import NotApplicableError
 from .._operators.function import ApplyModel, check_model
@@ -28,7 +29,8 @@ from .._programs.dense_layers import only_dense_layers
 from .._spectrum.result import Spectrum
 from .._spectrum.spectrum import check_key, spectrum
 from .layers import layer_summaries, norm_summaries
-from .results import CurvatureSummary, PlasticityReport, ReportVerdict, ResidualSummary
+from .results import CurvatureSummary, PlasticityReport, ResidualSummary
+from .verdict import comparison_sentence, fixed_features_sentence, verdict_of
 
 
 FIRST_ORDER = 64
@@ -82,16 +84,19 @@ def plasticity_report(
     key: PRNGKeyArray,
     features: Callable | None = None,
     effort: Effort = FULL,
+    fresh: Callable[[PRNGKeyArray], PyTree] | None = None,
+    num_fresh: int = 3,
 ) -> PlasticityReport:
-    """Measures how much curvature a network has for a task that it is about to learn, and predicts how fast it learns.
+    """Measures how much curvature a network has for a task that it is about to learn, and how well it can learn it.
 
-    The verdict comes from the quadratic model of the loss at these parameters. A Lanczos run, started at the residual,
-    gives the fraction of the squared residual that remains after the steps of plain gradient descent. It is exact for a
-    model that is linear in its parameters, with squared error. Training changes the features and can be much faster, as
-    it is in narrow fresh networks; a collapsed network has no gradient to change them with. So compare a network with
-    itself at other times, or with a fresh one. The report also holds the spectra of the Hessian and of the
-    loss-weighted Gram matrix with their epsilon-ranks, the necessary condition of the collapse theory, and statistics
-    of units and norms.
+    With `fresh`, the verdict is the score of [`plastax_diagnostics.plasticity_score`][] in words: how the network
+    begins to learn the task, compared with new networks. Without it there is no verdict.
+
+    The report also holds the spectra of the Hessian and of the loss-weighted Gram matrix with their epsilon-ranks, the
+    necessary condition of the collapse theory, and statistics of units and norms. A Lanczos run, started at the
+    residual, gives the fraction of the squared residual that the quadratic model of the loss keeps after the steps of
+    plain gradient descent. It is exact for a model that is linear in its parameters, with squared error. Training
+    changes the features and can be much faster. Compare these numbers with those of other networks.
 
     !!! example
 
@@ -119,7 +124,7 @@ def plasticity_report(
     - `model`: a function `(params, inputs) -> outputs [samples, ..., outputs]`. For a network of plastax, use
         [`plastax_diagnostics.apply_model`][].
     - `loss`: `"cross_entropy"`, `"squared_error"`, or a function of (outputs, targets) that is a mean over samples. Use
-        the task loss alone, without L2. The verdict needs a loss that is convex in the outputs and curved wherever it
+        the task loss alone, without L2. The residual needs a loss that is convex in the outputs and curved wherever it
         has a slope (not L1 or Huber), and a model with one array of outputs. Without these, the report has the reason
         in `missing`, and the parts that need them are `None`.
     - `params`: a pytree of arrays.
@@ -130,6 +135,8 @@ def plasticity_report(
         the features of a model from [`plastax_diagnostics.apply_model`][].
     - `effort`: [`plastax_diagnostics.FULL`][], [`plastax_diagnostics.CHEAP`][], or one of them with fields replaced by
         `dataclasses.replace`.
+    - `fresh`, `num_fresh`: a function from a key to the parameters of a new network, and how many of them to compare
+        with. Their results are kept: pass the same function each time.
 
     **Returns:**
 
@@ -167,27 +174,38 @@ def plasticity_report(
     except NotApplicableError as error:
         missing = str(error)
     used = curved.samples.size
-    verdict, sentence = _judge(linear, missing, budget, used, given)
+    residual, condition = (None, None) if linear is None else (linear.residual, linear.condition)
+    goal = 1.0 if linear is None else linear.goal
+    compared, reason = None, ""
+    if fresh is not None:
+        try:
+            compared = plasticity_score(model, loss, params, samples, budget, fresh=fresh, num_fresh=num_fresh)
+            cost += compared.steps  # The results of new networks are kept, and not counted.
+        except NotApplicableError as error:
+            reason = str(error)
     return PlasticityReport(
-        verdict=verdict,
-        sentence=sentence,
+        verdict=verdict_of(compared),
+        sentence=comparison_sentence(compared, reason, used, given)
+        + " "
+        + fixed_features_sentence(residual, condition, missing, goal, budget),
         loss=_name(loss),
         loss_value=float(value),
         samples=used,
         parameters=curved.in_size(),
         budget=budget,
         eps=eps,
-        goal=1.0 if linear is None else linear.goal,
+        goal=goal,
         hessian=_curvature(found, eps),
         gram=None if gram_found is None else _curvature(gram_found, eps),
-        residual=None if linear is None else linear.residual,
-        condition=None if linear is None else linear.condition,
+        residual=residual,
+        condition=condition,
         layers=() if features is None else layer_summaries(features, params, samples.data[0], effort.dormant_threshold),
         norms=norm_summaries(params, gradient),
         cost_in_gradients=cost * used / given,
         seconds=time.perf_counter() - begin,
         samples_given=given,
         missing=missing,
+        plasticity=compared,
     )
 
 
@@ -240,38 +258,6 @@ def _name(loss: LossLike) -> str:
         return loss
     name = getattr(loss, "__name__", type(loss).__name__)
     return "custom loss" if name == "<lambda>" else name
-
-
-def _judge(
-    linear: _LinearRegime | None, missing: str, budget: StepBudget, used: int, given: int
-) -> tuple[ReportVerdict, str]:
-    """The verdict, as a word and in short sentences."""
-    if linear is None:
-        return "not applicable", f"No verdict: {missing}."
-    predicted, goal, mistakes = linear.residual.predicted, linear.goal, linear.residual.confident_mistakes
-    step_size = linear.condition.step_size
-    if step_size > 2:
-        most = budget.learning_rate / step_size
-        return "not applicable", (
-            f"Learning rate x largest eigenvalue = {step_size:.3g} is above 2: full-batch steps diverge initially. "
-            f"The largest rate that does not overshoot is {most:.3g}."
-        )
-    left = f"{predicted.value:.3g}" if predicted.width < 5e-3 else f"{predicted.lower:.3g} to {predicted.upper:.3g}"
-    text = (
-        f"The quadratic model keeps {left} of the squared residual after {budget.steps} steps; the goal is {goal:.3g}."
-    )
-    if used < given:
-        text += f" Measured on {used} of {given} samples: the whole task is slower."
-    if predicted.upper <= goal:
-        return "fast enough", f"Fast enough with fixed features. {text}"
-    if predicted.lower > goal and mistakes > 0.5:
-        return "unresolved", (
-            f"Not resolved: {mistakes:.0%} of the residual belongs to confident mistakes (probability below 1 %), "
-            f"where the quadratic model of the loss is too flat. {text}"
-        )
-    if predicted.lower > goal:
-        return "too slow", f"Too slow, unless training changes the features. {text}"
-    return "unresolved", f"Not resolved: raise `residual_order` of the effort. {text}"
 
 
 def _draw(samples: Samples, most: int, key: PRNGKeyArray) -> Samples:

@@ -6,17 +6,15 @@ import math
 import typing
 from dataclasses import dataclass
 from types import NoneType, UnionType
-from typing import Any, Literal
+from typing import Any
 
 from .._collapse.budget import StepBudget
 from .._collapse.condition import NecessaryCondition
+from .._collapse.plasticity import Plasticity
 from .._collapse.residual import Bracket
 from .._spectrum.estimate import Estimate
 from .scalars import scalars
 from .table import table
-
-
-ReportVerdict = Literal["fast enough", "too slow", "unresolved", "not applicable"]
 
 
 @dataclass(frozen=True)
@@ -123,7 +121,9 @@ class PlasticityReport:
 
     **Arguments:**
 
-    - `verdict`, `sentence`: the result, as a word and as a sentence. It is about learning with fixed features.
+    - `verdict`: the score in words: "as plastic as new", "impaired: about 40 % of a new network" or "collapsed";
+        "not compared with new networks" without a score.
+    - `sentence`: what it rests on, and what the quadratic model predicts for fixed features.
     - `loss`, `loss_value`: the loss and its mean over the samples.
     - `samples`, `parameters`: how many of each were used.
     - `budget`: the learning rate and the number of steps. In JSON, its three numbers are fields of the report.
@@ -141,9 +141,11 @@ class PlasticityReport:
     - `seconds`: the wall time, with compilation.
     - `samples_given`: how many samples the task has; 0 if that was not recorded.
     - `missing`: why `gram` or `residual` is `None`; empty otherwise.
+    - `plasticity`: the score, 1 for a network that learns like new ones and 0 for one that cannot learn; `None` without
+        new networks to compare with.
     """
 
-    verdict: ReportVerdict
+    verdict: str
     sentence: str
     loss: str
     loss_value: float
@@ -162,6 +164,7 @@ class PlasticityReport:
     seconds: float
     samples_given: int = 0
     missing: str = ""
+    plasticity: Plasticity | None = None
 
     def __str__(self) -> str:
         return table(self)

@@ -22,6 +22,9 @@ def scalars(report: "PlasticityReport") -> dict[str, float]:
         "cost_in_gradients": report.cost_in_gradients,
         "seconds": report.seconds,
     }
+    if report.plasticity is not None:
+        score = report.plasticity
+        found |= {"plasticity": score.value, "plasticity_lower": score.lower, "plasticity_upper": score.upper}
     for part in ("hessian", "gram", "residual"):
         found |= _numbers(f"{part}/", getattr(report, part))
     if report.condition is not None:

@@ -13,7 +13,10 @@ WIDTH = 100
 
 def table(report: "PlasticityReport") -> str:
     """The report in lines of at most 100 characters, with a legend."""
-    lines = [f"Plasticity report: {report.verdict.upper()}", *_wrapped(report.sentence)]
+    lines = [f"Plasticity report: {report.verdict.upper()}"]
+    if report.plasticity is not None:
+        lines += [f"  plasticity {report.plasticity}: 1 learns like a new network, 0 cannot learn"]
+    lines += _wrapped(report.sentence)
     if report.condition is not None:
         lines += _wrapped(report.condition.sentence)
     lines += ["", *_setting(report), "", *_curvatures(report)]
