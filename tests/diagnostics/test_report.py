@@ -15,6 +15,7 @@ import pytest
 
 import plastax_diagnostics as diagnostics
 from plastax_diagnostics import Samples, StepBudget
+from plastax_diagnostics._report.verdict import NOT_COMPARED, verdict_of
 
 
 mpl.use("Agg")
@@ -40,13 +41,21 @@ def model(params, inputs):
     return features(params, inputs)["hidden"] @ params["out"]
 
 
+def init(key):
+    keys = jax.random.split(key)
+    return PARAMS | {
+        "in": jax.random.normal(keys[0], (IN, HIDDEN)) / 2,
+        "out": jax.random.normal(keys[1], (HIDDEN, OUT)) / 4,
+    }
+
+
 QUICK = dataclasses.replace(SMALL, order=5, residual_order=5, exact=False)
 
 
 def report_on(params, **changes):
     budget = StepBudget(**{"learning_rate": 0.1, "steps": 20_000} | changes)
     return diagnostics.plasticity_report(
-        model, "cross_entropy", params, DATA, budget, key=KEYS[3], features=features, effort=SMALL
+        model, "cross_entropy", params, DATA, budget, key=KEYS[3], features=features, effort=SMALL, fresh=init
     )
 
 
@@ -60,9 +69,12 @@ def collapsed():
     return report_on(DEAD)
 
 
-def test_a_healthy_network_is_fast_enough_and_a_collapsed_one_is_not(healthy, collapsed):
-    assert healthy.verdict == "fast enough"
-    assert collapsed.verdict == "too slow"
+def test_a_healthy_network_is_as_plastic_as_new_and_a_collapsed_one_is_not(healthy, collapsed):
+    assert healthy.verdict == "as plastic as new"
+    assert collapsed.verdict == verdict_of(collapsed.plasticity)
+    assert collapsed.verdict.startswith(("impaired: about ", "collapsed"))
+    assert healthy.plasticity.lower > collapsed.plasticity.upper
+    assert healthy.plasticity.samples == SAMPLES
     assert healthy.gram.epsilon_rank.lower > collapsed.gram.epsilon_rank.upper
     assert healthy.hessian.epsilon_rank.lower > collapsed.hessian.epsilon_rank.upper
     assert healthy.residual.fast_fraction.lower > collapsed.residual.fast_fraction.upper
@@ -108,7 +120,7 @@ def test_numbers_match_dense_float64_algebra(healthy):
 
 def test_the_table_says_what_matters(healthy, collapsed):
     text = str(healthy)
-    for part in ("FAST ENOUGH", "epsilon-rank", "Hessian", "loss-weighted Gram", "fast fraction", "hidden", "['in']"):
+    for part in ("AS PLASTIC AS NEW", "plasticity ", "epsilon-rank", "Hessian", "loss-weighted Gram", "fast fraction", "hidden", "['in']"):
         assert part in text
     assert max(map(len, str(collapsed).splitlines())) <= 105
     assert "94%" in str(collapsed)
@@ -180,11 +192,10 @@ def test_step_sizes_that_overshoot(healthy):
     largest = healthy.gram.largest
     stable = report_on(PARAMS, learning_rate=1.5 / largest)
     assert stable.condition.step_size == pytest.approx(1.5, rel=1e-4)
-    assert stable.verdict == "fast enough"
+    assert "With fixed features" in stable.sentence
     assert stable.condition.verdict == "not applicable"
     assert f"A rate of {1 / largest:.3g} would not overshoot" in stable.condition.sentence
     wild = report_on(PARAMS, learning_rate=3.0 / largest)
-    assert wild.verdict == "not applicable"
     assert "3 is above 2" in wild.sentence
     assert f"does not overshoot is {1 / largest:.3g}" in wild.sentence
     assert "left after 20000 steps: diverges" in str(wild)
@@ -197,6 +208,7 @@ def test_scalars_are_flat_and_finite(healthy):
     assert all(isinstance(value, float) and np.isfinite(value) for value in found.values())
     expected = {
         "loss": healthy.loss_value,
+        "plasticity": healthy.plasticity.value,
         "hessian/epsilon_rank_lower": healthy.hessian.epsilon_rank.lower,
         "gram/trace": healthy.gram.trace.value,
         "residual/predicted": healthy.residual.predicted.value,
@@ -226,7 +238,9 @@ def test_one_logit_is_like_two():
     settings = {"key": KEYS[3], "effort": effort}
     one = diagnostics.plasticity_report(model, one_logit, params, data, budget, **settings)
     two = diagnostics.plasticity_report(two_logits, "cross_entropy", params, data, budget, **settings)
-    assert (one.verdict, two.verdict) == ("unresolved", "unresolved")
+    assert one.verdict == two.verdict == NOT_COMPARED
+    assert "pass `fresh=`" in one.sentence
+    assert "confident mistakes" in one.sentence
     np.testing.assert_allclose(one.residual.confident_mistakes, two.residual.confident_mistakes, rtol=1e-4)
     np.testing.assert_allclose(one.residual.predicted.value, two.residual.predicted.value, rtol=1e-4)
     assert one.loss == "one_logit"
@@ -308,14 +322,14 @@ def test_the_effort_sets_the_threshold_the_target_and_what_is_dormant(healthy):
 def test_confident_mistakes_are_not_held_against_the_network():
     found = report_on(PARAMS | {"out": 30 * PARAMS["out"]}, learning_rate=1e-4)
     assert found.residual.confident_mistakes > 0.5
-    assert found.verdict == "unresolved"
     assert "too flat" in found.sentence
 
 
 def test_a_network_without_any_curvature_gives_no_nan():
     nothing = jax.tree.map(jnp.zeros_like, PARAMS) | {"bias": jnp.full(HIDDEN, -1.0)}
     found = report_on(nothing)
-    assert found.verdict == "too slow"
+    assert found.verdict == "collapsed"
+    assert found.plasticity.value == found.plasticity.upper == 0
     assert found.gram.epsilon_rank.upper == 0
     assert found.residual.predicted.lower == pytest.approx(1.0)
     assert "nan" not in found.to_json().lower()
@@ -359,7 +373,7 @@ clipped.defvjp(lambda x: (x, None), lambda _, gradient: (jnp.clip(gradient, -1.0
 def test_a_report_goes_without_what_a_model_or_loss_does_not_have(model, loss, words):
     settings = {"key": KEYS[3], "features": features, "effort": QUICK}
     found = diagnostics.plasticity_report(model, loss, PARAMS, DATA, StepBudget(0.1, 10), **settings)
-    assert found.verdict == "not applicable"
+    assert found.verdict == NOT_COMPARED
     assert words in found.missing
     assert found.missing in found.sentence
     assert found.residual is None
@@ -422,14 +436,16 @@ def test_reports_of_earlier_versions_can_be_read(healthy):
     # The budget has always been three fields of the report.
     assert (old["learning_rate"], old["steps"], old["contraction"]) == (0.1, 20_000, 1e-3)
     assert "budget" not in old
-    del old["samples_given"], old["missing"]
+    del old["samples_given"], old["missing"], old["plasticity"]
+    old["verdict"] = "too slow"
     for part in ("hessian", "gram"):
         del old[part]["probes"]
         old[part]["negative_share"] = 0.25
     found = diagnostics.PlasticityReport.from_json(json.dumps(old))
     assert found.hessian.negative_share.value == 0.25
     assert not found.hessian.negative_share.resolved
-    assert found.verdict == healthy.verdict
+    assert found.verdict == "too slow"
+    assert found.plasticity is None
 
 
 def test_bad_input_is_named():

@@ -74,15 +74,18 @@ SETTINGS = (
         rate=0.05,
     ),
     Setting(
-        "labels-tanh-sgd", "choice", "random-label-mnist", {**_LABELS, "activation": "tanh", "learning_rate": 0.1}
-    ),
-    Setting("digits-relu-sgd", "test", "permuted-mnist", {"num_tasks": 22}),
-    Setting(
         "digits-gelu-adam",
         "test",
         "permuted-mnist",
         {**_DIGITS, "activation": "gelu", "optimizer": "adam", "learning_rate": 5e-3},
         rate=0.03,
+    ),
+    Setting(
+        "regression-relu-sgd",
+        "test",
+        "slowly-changing-regression",
+        {"num_tasks": 49, "learning_rate": 0.01, "train_size": 5000},
+        every=8,
     ),
     Setting(
         "images-convnet-sgd",
@@ -92,11 +95,5 @@ SETTINGS = (
         every=6,
         needs_images=True,
     ),
-    Setting(
-        "regression-relu-sgd",
-        "test",
-        "slowly-changing-regression",
-        {"num_tasks": 49, "learning_rate": 0.01, "train_size": 5000},
-        every=8,
-    ),
+    Setting("digits-relu-sgd", "test", "permuted-mnist", {"num_tasks": 22}),
 )

@@ -1,0 +1,192 @@
+"""One number for how well a network can still learn: a short trial training, compared with that of new networks."""
+
+import hashlib
+import math
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+from jaxtyping import PRNGKeyArray, PyTree
+
+from .._operators.applicable import NotApplicableError
+from .._operators.function import as_function, check_model
+from .._operators.losses import LossLike, as_loss
+from .._operators.model import as_pairs
+from .._operators.samples import Samples
+from .budget import StepBudget
+from .constant import constant_loss
+from .trial_training import trial_training
+
+
+TRIAL_STEPS = 300
+"""Steps of the trial training, unless the budget has fewer."""
+
+REMEMBERED = 64
+"""Results of new networks that are kept."""
+
+
+@dataclass(frozen=True)
+class Plasticity:
+    """How well a network can learn a task, compared with new networks: 1 learns like them, 0 cannot learn.
+
+    **Arguments:**
+
+    - `value`: the gain of the network over the mean gain of new ones. A gain is how far the loss after trial training
+        is below that of the best constant prediction, and 0 if it is above.
+    - `lower`, `upper`: the 95 % interval from the scatter of the new networks. It contains neither the choice of
+        samples nor what happens after the trial.
+    - `gain`, `fresh_gains`: the gains.
+    - `constant_loss`: the loss of the best constant prediction.
+    - `steps`, `samples`: of the trial.
+    """
+
+    value: float
+    lower: float
+    upper: float
+    gain: float
+    fresh_gains: tuple[float, ...]
+    constant_loss: float
+    steps: int
+    samples: int
+
+    def __float__(self) -> float:
+        return self.value
+
+    def __str__(self) -> str:
+        return f"{self.value:.2f} [{self.lower:.2f}, {self.upper:.2f}]"
+
+
+def plasticity_score(
+    model: Callable,
+    loss: LossLike,
+    params: PyTree,
+    data: tuple | Samples,
+    budget: StepBudget,
+    *,
+    fresh: Callable[[PRNGKeyArray], PyTree],
+    num_fresh: int = 3,
+    steps: int = TRIAL_STEPS,
+    optimizer: optax.GradientTransformation | None = None,
+) -> Plasticity:
+    """Compares how a network and new networks begin to learn a task: see [`plastax_diagnostics.Plasticity`][].
+
+    A copy of the network is trained for some steps on all samples at once, and so are new networks on the same samples.
+    Since both get the same samples, their number cancels to a large part.
+
+    !!! example
+
+        ```python
+        import jax
+        import jax.numpy as jnp
+        import plastax_diagnostics as diagnostics
+
+        def init(key):
+            return jax.random.normal(key, (4, 2))
+
+        model = lambda params, inputs: jnp.tanh(inputs @ params)
+        data, budget = (jnp.eye(4), jnp.arange(4) % 2), diagnostics.StepBudget(learning_rate=1.0, steps=100)
+        params = init(jax.random.key(0))
+        diagnostics.plasticity_score(model, "cross_entropy", params, data, budget, fresh=init).value  # about 1
+        ```
+
+    **Arguments:**
+
+    - `model`, `loss`, `params`, `data`, `budget`: as in [`plastax_diagnostics.plasticity_report`][]. Any differentiable
+        mean loss, and any model.
+    - `fresh`: a function from a key to the parameters of a new network of the same architecture.
+    - `num_fresh`: how many new networks to train, at least 2. Their results are kept, so that the next network on the
+        same samples does not train them again. Pass the same function `fresh` each time.
+    - `steps`, `optimizer`: as in [`plastax_diagnostics.trial_training`][].
+
+    **Returns:**
+
+    A [`plastax_diagnostics.Plasticity`][]. It is an error if the loss of the network is not finite, and if new networks
+    do not learn anything either: then there is nothing to compare with.
+    """
+    if num_fresh < 2:
+        raise ValueError(f"num_fresh must be at least 2, since an interval needs their scatter, got {num_fresh}")
+    samples = as_pairs(data)
+    constant = _constant(model, loss, params, samples)
+    steps = min(int(steps), budget.steps)
+    train = {"steps": steps, "optimizer": optimizer}
+    losses = trial_training(model, loss, params, samples, budget, **train).losses
+    if not math.isfinite(losses[0]):
+        raise ValueError(f"the loss is {losses[0]}: a network that has diverged cannot be compared with new ones")
+
+    def of_fresh():
+        found = [trial_training(model, loss, new, samples, budget, **train) for new in _draw(fresh, num_fresh)]
+        return tuple(gain_of(each.losses[-1], constant) for each in found)
+
+    settings = (fresh, num_fresh, budget.learning_rate, steps, optimizer)
+    gains = _remembered((*settings, *map(_content, (as_function(model), as_loss(loss), samples))), of_fresh)
+    mean = float(np.mean(gains))
+    if mean <= 1e-3 * max(abs(constant), 1e-30):
+        raise NotApplicableError(
+            f"after {steps} steps with learning rate {budget.learning_rate:g}, new networks are no better than a "
+            f"constant prediction (loss {constant:.3g}): there is nothing to compare with. Use a longer budget, more "
+            "trial steps or a higher rate"
+        )
+    gain = gain_of(losses[-1], constant)
+    half = _half_width(gains)
+    upper = gain / (mean - half) if mean > half else (math.inf if gain > 0 else 0.0)
+    return Plasticity(gain / mean, gain / (mean + half), upper, gain, gains, constant, steps, samples.size)
+
+
+def gain_of(loss: float, constant: float) -> float:
+    """How far a loss is below that of the best constant prediction; 0 above it, and after divergence."""
+    return max(0.0, constant - loss) if math.isfinite(loss) else 0.0
+
+
+def forget_fresh() -> None:
+    """Frees the results of new networks that are kept for the next call."""
+    _KNOWN.clear()
+
+
+_KNOWN: OrderedDict[tuple, tuple[float, ...]] = OrderedDict()
+
+
+def _remembered(key: tuple, compute: Callable[[], tuple[float, ...]]) -> tuple[float, ...]:
+    """The result for these new networks on these samples: computed once, and kept as long as it is used."""
+    if key not in _KNOWN:
+        _KNOWN[key] = compute()
+        if len(_KNOWN) > REMEMBERED:
+            _KNOWN.popitem(last=False)
+    _KNOWN.move_to_end(key)
+    return _KNOWN[key]
+
+
+def _content(tree: PyTree) -> tuple:
+    """What a pytree holds: its structure with all that is static, and a digest of its arrays."""
+    leaves, structure = jax.tree.flatten(tree)
+    digest = hashlib.blake2b(digest_size=16)
+    for leaf in map(np.asarray, jax.device_get(leaves)):
+        digest.update(f"{leaf.dtype}{leaf.shape}".encode())
+        digest.update(np.ascontiguousarray(leaf).tobytes())
+    return structure, digest.digest()
+
+
+def _draw(fresh: Callable[[PRNGKeyArray], PyTree], count: int) -> list[PyTree]:
+    # Their own keys: a user's first network is often that of key 0.
+    return [fresh(key) for key in jax.random.split(jax.random.key(0x706C6173), count)]
+
+
+def _constant(model: Callable, loss: LossLike, params: PyTree, samples: Samples) -> float:
+    check_model(model)
+    inputs, targets = samples.data
+    outputs = jax.eval_shape(as_function(model), params, inputs)
+    found = constant_loss(as_loss(loss), outputs, targets)
+    if not math.isfinite(found):
+        raise NotApplicableError("no best constant prediction was found: the loss may have no minimum")
+    return found
+
+
+def _half_width(gains: tuple[float, ...]) -> float:
+    """Half of Student's 95 % interval of the mean."""
+    from scipy.stats import t
+
+    count: Any = len(gains)
+    return float(t.ppf(0.975, count - 1) * np.std(gains, ddof=1) / math.sqrt(count))
