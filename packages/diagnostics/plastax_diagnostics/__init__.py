@@ -22,6 +22,7 @@ from ._collapse.linearized_training import (
 )
 from ._collapse.plasticity import (
     Plasticity as Plasticity,
+    Trial as Trial,
     plasticity_score as plasticity_score,
 )
 from ._collapse.projectors import fast_slow_projectors as fast_slow_projectors

@@ -1,4 +1,4 @@
-"""One number for how well a network can still learn: a short trial training, compared with that of new networks."""
+"""One number for how well a network can still learn: a short trial and its tangent kernel, against new networks."""
 
 import hashlib
 import math
@@ -19,6 +19,7 @@ from .._operators.model import as_pairs
 from .._operators.samples import Samples
 from .budget import StepBudget
 from .constant import constant_loss
+from .kernel_rank import kernel_rank
 from .trial_training import trial_training
 
 
@@ -33,22 +34,24 @@ REMEMBERED = 64
 class Plasticity:
     """How well a network can learn a task, compared with new networks: 1 learns like them, 0 cannot learn.
 
+    It compares the *ability* of networks: the geometric mean of the gain of a short trial training and the effective
+    rank of the tangent kernel. docs/diagnosis.md has the experiments behind it.
+
     **Arguments:**
 
-    - `value`: the gain of the network over the mean gain of new ones. A gain is how far the loss after trial training
-        is below that of the best constant prediction, and 0 if it is above.
+    - `value`: the ability of the network over the mean ability of new ones.
     - `lower`, `upper`: the 95 % interval from the scatter of the new networks. It contains neither the choice of
         samples nor what happens after the trial.
-    - `gain`, `fresh_gains`: the gains.
+    - `trial`, `fresh_trials`: of the network and of the new ones.
     - `constant_loss`: the loss of the best constant prediction.
-    - `steps`, `samples`: of the trial.
+    - `steps`, `samples`: of the trial training.
     """
 
     value: float
     lower: float
     upper: float
-    gain: float
-    fresh_gains: tuple[float, ...]
+    trial: "Trial"
+    fresh_trials: "tuple[Trial, ...]"
     constant_loss: float
     steps: int
     samples: int
@@ -58,6 +61,26 @@ class Plasticity:
 
     def __str__(self) -> str:
         return f"{self.value:.2f} [{self.lower:.2f}, {self.upper:.2f}]"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What one network shows before a task.
+
+    **Arguments:**
+
+    - `gain`: how far its loss after trial training is below that of the best constant prediction; 0 if it is not.
+    - `kernel_rank`: the effective rank of its tangent kernel; `None` for models without one array of outputs
+        [samples, outputs], or without forward derivatives. Then the gain alone counts.
+    """
+
+    gain: float
+    kernel_rank: float | None
+
+    @property
+    def ability(self) -> float:
+        """The geometric mean of both, or the gain."""
+        return self.gain if self.kernel_rank is None else math.sqrt(self.gain * self.kernel_rank)
 
 
 def plasticity_score(
@@ -75,7 +98,8 @@ def plasticity_score(
     """Compares how a network and new networks begin to learn a task: see [`plastax_diagnostics.Plasticity`][].
 
     A copy of the network is trained for some steps on all samples at once, and so are new networks on the same samples.
-    Since both get the same samples, their number cancels to a large part.
+    The tangent kernel is that of the first samples. Since all networks get the same samples, their number cancels to a
+    large part.
 
     !!! example
 
@@ -112,28 +136,33 @@ def plasticity_score(
     samples = as_pairs(data)
     constant = _constant(model, loss, params, samples)
     steps = min(int(steps), budget.steps)
-    train = {"steps": steps, "optimizer": optimizer}
-    losses = trial_training(model, loss, params, samples, budget, **train).losses
-    if not math.isfinite(losses[0]):
-        raise ValueError(f"the loss is {losses[0]}: a network that has diverged cannot be compared with new ones")
+
+    def try_out(params):
+        found = trial_training(model, loss, params, samples, budget, steps=steps, optimizer=optimizer)
+        if not math.isfinite(found.losses[0]):
+            raise ValueError(
+                f"the loss is {found.losses[0]}: a network that has diverged cannot be compared with new ones"
+            )
+        return Trial(gain_of(found.losses[-1], constant), kernel_rank(model, params, samples.data[0]))
 
     def of_fresh():
-        found = [trial_training(model, loss, new, samples, budget, **train) for new in _draw(fresh, num_fresh)]
-        return tuple(gain_of(each.losses[-1], constant) for each in found)
+        return tuple(try_out(new) for new in _draw(fresh, num_fresh))
 
+    own = try_out(params)
     settings = (fresh, num_fresh, budget.learning_rate, steps, optimizer)
-    gains = _remembered((*settings, *map(_content, (as_function(model), as_loss(loss), samples))), of_fresh)
-    mean = float(np.mean(gains))
-    if mean <= 1e-3 * max(abs(constant), 1e-30):
+    trials = _remembered((*settings, *map(_content, (as_function(model), as_loss(loss), samples))), of_fresh)
+    if np.mean([each.gain for each in trials]) <= 1e-3 * max(abs(constant), 1e-30):
         raise NotApplicableError(
             f"after {steps} steps with learning rate {budget.learning_rate:g}, new networks are no better than a "
             f"constant prediction (loss {constant:.3g}): there is nothing to compare with. Use a longer budget, more "
             "trial steps or a higher rate"
         )
-    gain = gain_of(losses[-1], constant)
-    half = _half_width(gains)
-    upper = gain / (mean - half) if mean > half else (math.inf if gain > 0 else 0.0)
-    return Plasticity(gain / mean, gain / (mean + half), upper, gain, gains, constant, steps, samples.size)
+    abilities = [each.ability for each in trials]
+    mean, half = float(np.mean(abilities)), _half_width(abilities)
+    upper = own.ability / (mean - half) if mean > half else (math.inf if own.ability > 0 else 0.0)
+    return Plasticity(
+        own.ability / mean, own.ability / (mean + half), upper, own, trials, constant, steps, samples.size
+    )
 
 
 def gain_of(loss: float, constant: float) -> float:
@@ -146,10 +175,10 @@ def forget_fresh() -> None:
     _KNOWN.clear()
 
 
-_KNOWN: OrderedDict[tuple, tuple[float, ...]] = OrderedDict()
+_KNOWN: OrderedDict[tuple, tuple[Trial, ...]] = OrderedDict()
 
 
-def _remembered(key: tuple, compute: Callable[[], tuple[float, ...]]) -> tuple[float, ...]:
+def _remembered(key: tuple, compute: Callable[[], tuple[Trial, ...]]) -> tuple[Trial, ...]:
     """The result for these new networks on these samples: computed once, and kept as long as it is used."""
     if key not in _KNOWN:
         _KNOWN[key] = compute()
@@ -184,9 +213,9 @@ def _constant(model: Callable, loss: LossLike, params: PyTree, samples: Samples)
     return found
 
 
-def _half_width(gains: tuple[float, ...]) -> float:
+def _half_width(values: list[float]) -> float:
     """Half of Student's 95 % interval of the mean."""
     from scipy.stats import t
 
-    count: Any = len(gains)
-    return float(t.ppf(0.975, count - 1) * np.std(gains, ddof=1) / math.sqrt(count))
+    count: Any = len(values)
+    return float(t.ppf(0.975, count - 1) * np.std(values, ddof=1) / math.sqrt(count))

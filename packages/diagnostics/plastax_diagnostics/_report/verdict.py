@@ -30,11 +30,16 @@ def comparison_sentence(plasticity: Plasticity | None, reason: str, used: int, g
             "No score: pass `fresh=`, a function from a key to the parameters of a new network."
         )
     of = f" of {given}" if used < given else ""
-    fresh = plasticity.fresh_gains
-    return (
-        f"After {plasticity.steps} trial steps on {used}{of} samples, the loss is {plasticity.gain:.3g} below that of "
-        f"the best constant prediction; for {len(fresh)} new networks it is {sum(fresh) / len(fresh):.3g} below."
+    own, fresh = plasticity.trial, plasticity.fresh_trials
+    gains = f"{own.gain:.3g}, {sum(each.gain for each in fresh) / len(fresh):.3g} for {len(fresh)} new networks"
+    text = (
+        f"After {plasticity.steps} trial steps on {used}{of} samples, the loss is below that of the best constant "
+        f"prediction by {gains}."
     )
+    ranks = [each.kernel_rank for each in fresh if each.kernel_rank is not None]
+    if own.kernel_rank is not None and ranks:
+        text += f" The tangent kernel has effective rank {own.kernel_rank:.3g}, theirs {sum(ranks) / len(ranks):.3g}."
+    return text
 
 
 def fixed_features_sentence(

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from .measures import TRIAL_STEPS
-from .points import SINGLE, Point, gain_ratio, single
+from .points import SCORE, SINGLE, Point, gain_ratio, score, single
 from .statistics import Interval, Values, auc, bootstrap, lagged_spearman, partial_spearman, spearman
 
 
@@ -24,7 +24,8 @@ CONTROLS = ("dead", "effective_rank")
 
 def predictors(points: Sequence[Point]) -> dict[str, Values]:
     """All predictions, each compared with new networks on the same task."""
-    found = {name: np.array([single(point, name) for point in points]) for name in SINGLE}
+    found = {SCORE: np.array([score(point) for point in points])}
+    found |= {name: np.array([single(point, name) for point in points]) for name in SINGLE}
     return found | {name: np.array([gain_ratio(point, name) for point in points]) for name in GAINS}
 
 

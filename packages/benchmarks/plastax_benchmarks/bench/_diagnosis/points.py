@@ -12,8 +12,8 @@ Row = dict[str, Any]
 IMPAIRED = 0.9
 """A network is impaired if it ends with less than this fraction of what new networks learn."""
 
-SCORE = "trial_loss_300"
-"""The measure behind `plastax_diagnostics.plasticity_score`. It was chosen on the choice half."""
+SCORE = "plasticity"
+"""`plastax_diagnostics.plasticity_score`: it was chosen on the choice half, before the test half was looked at."""
 
 DIFFERENCES = ("dead", "dormant", "always_active", "fast_fraction", "residual_left", "condition_margin")
 """Measures that are fractions: they are compared with those of new networks by differences, others by ratios."""
@@ -130,3 +130,12 @@ def gain(row: Row, name: str) -> float:
 def gain_ratio(point: Point, name: str) -> float:
     """The gain of a network as a fraction of that of new networks."""
     return gain(point.row, name) / max(float(np.mean([gain(row, name) for row in point.fresh])), 1e-12)
+
+
+def score(point: Point) -> float:
+    """The plasticity of a network: its ability over the mean ability of new networks."""
+
+    def ability(row: Row) -> float:
+        return math.sqrt(gain(row, "trial_loss_300") * row["ntk_effective_rank"])
+
+    return ability(point.row) / max(float(np.mean([ability(row) for row in point.fresh])), 1e-12)
