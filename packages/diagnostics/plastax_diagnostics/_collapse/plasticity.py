@@ -166,8 +166,12 @@ def plasticity_score(
 
 
 def gain_of(loss: float, constant: float) -> float:
-    """How far a loss is below that of the best constant prediction; 0 above it, and after divergence."""
-    return max(0.0, constant - loss) if math.isfinite(loss) else 0.0
+    """How far a loss is below that of the best constant prediction; 0 above it, and after divergence.
+
+    Also 0 where rounding hides it: a network that can only reach the constant must not seem to learn a little.
+    """
+    gain = constant - loss
+    return gain if math.isfinite(gain) and gain > 16 * np.finfo(np.float32).eps * abs(constant) else 0.0
 
 
 def forget_fresh() -> None:

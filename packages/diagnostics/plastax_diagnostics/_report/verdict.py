@@ -6,8 +6,8 @@ from .._collapse.plasticity import Plasticity
 from .results import ResidualSummary
 
 
-AS_NEW, COLLAPSED = 0.9, 0.1
-"""Scores from the first on are as plastic as new, and below the second collapsed."""
+AS_NEW, COLLAPSED = 0.8, 0.1
+"""Scores from the first on are as plastic as new, and below the second collapsed: see docs/diagnosis.md."""
 
 NOT_COMPARED = "not compared with new networks"
 
@@ -73,5 +73,5 @@ def fixed_features_sentence(
 
 
 def _percent(value: float) -> int:
-    """Rounded to tens, without claiming 0 or 100 for a network that is between."""
-    return min(90, max(10, 10 * round(10 * value)))
+    """Rounded to tens."""
+    return max(10, 10 * round(10 * value))
