@@ -94,6 +94,7 @@ def main(out=None, *, tasks=10, steps_per_task=4000, task_rate=0.1, learning_rat
             key=keys[2],
             features=features,
             effort=dataclasses.replace(diagnostics.FULL, order=order, residual_order=order),
+            fresh=init,
         )
         trained = learn_in_full(params, data, learning_rate, steps)
         reached[name] = float(jnp.mean(jnp.argmax(model(trained, inputs), axis=1) == labels))

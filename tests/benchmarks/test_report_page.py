@@ -195,19 +195,19 @@ def test_failures_are_in_sight(tmp_path):
 
 def test_verdicts_of_reports_stand_next_to_what_then_happened(tmp_path):
     rows = [
-        epsilon_rank(task, seed, 1.0) | {"verdict": "too slow" if task >= 4 else "fast enough"}
+        epsilon_rank(task, seed, 1.0) | {"verdict": f"impaired: about {task}0 % of a new network" if task >= 4 else "as plastic as new"}
         for task in range(8)
         for seed in (0, 1)
     ]
-    rows += [epsilon_rank(0, 0, 1.0, when="end") | {"verdict": "unresolved"}]
+    rows += [epsilon_rank(0, 0, 1.0, when="end") | {"verdict": "collapsed"}]
     bp = write_run(tmp_path / "bp", EIGHT, diagnostics=rows)
     reset = write_run(tmp_path / "reset", [[0.7] * 8] * 2, method="reset")
     contents = collect([bp, reset])
     (section,) = [each for each in contents.problems[0].tables if "verdicts" in each.title]
     first, last = np.array(EIGHT)[:, :4].mean(), np.array(EIGHT)[:, 4:].mean()
     assert section.rows == (
-        ("bp", "fast enough", "8", f"{first:.3f}", f"{first - 0.7:+.3f}"),
-        ("bp", "too slow", "8", f"{last:.3f}", f"{last - 0.7:+.3f}"),
+        ("bp", "as plastic as new", "8", f"{first:.3f}", f"{first - 0.7:+.3f}"),
+        ("bp", "impaired", "8", f"{last:.3f}", f"{last - 0.7:+.3f}"),
     )
     cases = contents.numbers["problems"][0]["lines"][0]["stored_verdicts"][1]["cases"]
     assert cases[0] == [0, 4, EIGHT[0][4], pytest.approx(EIGHT[0][4] - 0.7)]

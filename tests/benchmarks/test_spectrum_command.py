@@ -48,8 +48,8 @@ def test_reports_are_shown_in_a_figure_and_a_table(tmp_path, small_report, capsy
     assert f"{small_report.gram.epsilon_rank.value:.0f}" in shown
     assert small_report.verdict.split()[0] in shown
     assert f"eps = {small_report.eps:.3g}" in " ".join(shown.split())
-    # The verdict is short in the table: the legend gives the condition that belongs to it.
-    assert '"Too slow" holds unless training changes the features' in " ".join(shown.split())
+    # The verdict is short in the table: the legend has what it compares.
+    assert "begins to learn these rows, compared with new networks" in " ".join(shown.split())
 
     spectrum(run, task=(11,), seed=1, out=tmp_path / "other.png")
     assert is_png(tmp_path / "other.png")

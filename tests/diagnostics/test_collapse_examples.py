@@ -24,7 +24,9 @@ def test_a_worn_network_is_told_from_a_fresh_one(tmp_path):
     picture = tmp_path / "collapse.png"
     reports, reached = load("diagnose_collapse").main(picture)
     fresh, worn = reports.values()
-    assert (fresh.verdict, worn.verdict) == ("fast enough", "too slow")
+    assert fresh.verdict == "as plastic as new"
+    assert worn.verdict.startswith(("impaired: about ", "collapsed"))
+    assert worn.plasticity.upper < fresh.plasticity.lower
     before, after = reached.values()
     assert before > 0.95
     assert after < 0.7

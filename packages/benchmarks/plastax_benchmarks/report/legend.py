@@ -90,7 +90,7 @@ def _sentences(summary: Mapping[str, Any]) -> Iterator[str]:
             yield _half_way(unit)
     if any(line["stored_verdicts"] for line in lines):
         yield (
-            "Verdict at the start: whether fixed features learn the held-out rows within the steps of the task, from "
+            "Verdict at the start: how the network begins to learn the held-out rows, compared with new networks, from "
             "the reports of `--diagnose-every`; means over all such tasks and seeds."
         )
     if any(line["tuning"] and line["tuning"]["edges"] for line in lines):

@@ -42,5 +42,5 @@ def legend(reports: Reports) -> str:
         "Largest: eigenvalue of the Hessian. "
         f"Left: the fraction of the squared residual that the quadratic model of {first.loss.replace('_', '-')} keeps "
         "after these steps. "
-        'Verdict: about learning with fixed features. "Too slow" holds unless training changes the features.'
+        "Verdict: how the network begins to learn these rows, compared with new networks."
     )

@@ -79,6 +79,8 @@ def diagnose(
             budget,
             key=jax.random.fold_in(key, 1),
             effort=_effort(trainer),
+            # The statistics of BatchNorm are those of the trained network, and do not fit new ones.
+            fresh=None if jax.tree.leaves(learner.model_state) else trainer.new_parameters,
         )
         report = dataclasses.replace(report, seconds=0.0)
         line = _gram_numbers(trainer, learner, model, examples, int(view.index), budget) | _report_numbers(report)
@@ -232,6 +234,7 @@ def _report_numbers(report: diagnostics.PlasticityReport) -> dict[str, Any]:
         "hessian_smallest": report.hessian.smallest,
         "hessian_negative_share": report.hessian.negative_share.value,
         "verdict": report.verdict,
+        "plasticity": None if report.plasticity is None else report.plasticity.value,
         # Infinite if steps overshoot, which JSON cannot hold; missing if a class has probability 0.
         "predicted_residual": predicted if math.isfinite(predicted) else None,
         "fast_fraction": None if residual is None else residual.fast_fraction.value,

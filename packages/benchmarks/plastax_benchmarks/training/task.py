@@ -4,6 +4,8 @@ A task is trained in blocks, with the effective-rank step of Algorithm 1 at the 
 needed. The number of blocks may be traced, so tasks of different lengths share one compiled program.
 """
 
+import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -126,6 +128,11 @@ class Trainer:
         network = self._network(network_key)
         params = eqx.filter(network, eqx.is_inexact_array)
         return Learner(params, network.init_state(state_key), self._optimizer(replica).init(params))
+
+    @functools.cached_property
+    def new_parameters(self) -> Callable[[PRNGKeyArray], PyTree]:
+        """Makes the parameters of a new network from a key. It is the same function each time."""
+        return jax.jit(lambda key: eqx.filter(self._network(key), eqx.is_inexact_array))
 
     def orders(self, view: TaskView) -> Int[Array, "epochs most"]:
         """The rows of a task in the order of each epoch."""

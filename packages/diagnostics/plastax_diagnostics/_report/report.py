@@ -54,6 +54,7 @@ class Effort:
         means $\frac12\|e\|^2$ of the quadratic model, averaged over samples, not the cross-entropy.
     - `eps`: threshold of the epsilon-ranks; by default that of the step budget.
     - `dormant_threshold`: see [`plastax_diagnostics.dormant_units`][].
+    - `trial_samples`: the largest number of these samples for the comparison with new networks.
     """
 
     order: int
@@ -65,6 +66,7 @@ class Effort:
     target: float | None = None
     eps: float | None = None
     dormant_threshold: float = 0.025
+    trial_samples: int = 250
 
 
 FULL = Effort(order=90, probes=1, residual_order=128, samples=2000, exact=True, dtype=np.float64)
@@ -149,7 +151,7 @@ def plasticity_report(
         features = model.features
     samples = as_pairs(data)
     given = samples.size
-    keys = jax.random.split(key, 3)
+    keys = jax.random.split(key, 4)
     samples = _draw(samples, effort.samples, keys[0])
     eps = budget.threshold if effort.eps is None else float(effort.eps)
 
@@ -178,14 +180,17 @@ def plasticity_report(
     goal = 1.0 if linear is None else linear.goal
     compared, reason = None, ""
     if fresh is not None:
+        # On one device: a few samples may not be spread evenly over several.
+        some = _draw(Samples(samples.data, samples.chunk), effort.trial_samples, keys[3])
         try:
-            compared = plasticity_score(model, loss, params, samples, budget, fresh=fresh, num_fresh=num_fresh)
-            cost += compared.steps  # The results of new networks are kept, and not counted.
+            compared = plasticity_score(model, loss, params, some, budget, fresh=fresh, num_fresh=num_fresh)
+            # The results of new networks are kept, and not counted.
+            cost += compared.steps * some.size / used
         except NotApplicableError as error:
             reason = str(error)
     return PlasticityReport(
         verdict=verdict_of(compared),
-        sentence=comparison_sentence(compared, reason, used, given)
+        sentence=comparison_sentence(compared, reason, given)
         + " "
         + fixed_features_sentence(residual, condition, missing, goal, budget),
         loss=_name(loss),

@@ -23,12 +23,13 @@ def verdict_of(plasticity: Plasticity | None) -> str:
     return f"impaired: about {_percent(plasticity.value)} % of a new network"
 
 
-def comparison_sentence(plasticity: Plasticity | None, reason: str, used: int, given: int) -> str:
+def comparison_sentence(plasticity: Plasticity | None, reason: str, given: int) -> str:
     """What the verdict rests on."""
     if plasticity is None:
         return f"No comparison with new networks: {reason}." if reason else (
             "No score: pass `fresh=`, a function from a key to the parameters of a new network."
         )
+    used = plasticity.samples
     of = f" of {given}" if used < given else ""
     own, fresh = plasticity.trial, plasticity.fresh_trials
     gains = f"{own.gain:.3g}, {sum(each.gain for each in fresh) / len(fresh):.3g} for {len(fresh)} new networks"

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 
-Values = Float[np.ndarray, " points"]
+Values = Float[np.ndarray, " _"]
 
 RESAMPLES = 1000
 """Resamples of a bootstrap."""
@@ -33,7 +33,7 @@ def ranks(values: Values) -> Values:
     return np.asarray(rankdata(values), float)
 
 
-def auc(values: Values, positive: Bool[np.ndarray, " points"]) -> float:
+def auc(values: Values, positive: Bool[np.ndarray, " _"]) -> float:
     """The area under the ROC curve: the probability that a positive has the larger value, with ties as a half.
 
     NaN without positives or without negatives.
@@ -45,7 +45,7 @@ def auc(values: Values, positive: Bool[np.ndarray, " points"]) -> float:
     return float((np.sum(ranks(values)[positive]) - count * (count + 1) / 2) / (count * others))
 
 
-def roc_curve(values: Values, positive: Bool[np.ndarray, " points"]) -> tuple[Values, Values]:
+def roc_curve(values: Values, positive: Bool[np.ndarray, " _"]) -> tuple[Values, Values]:
     """The rates of false and of true positives for every threshold, from the highest to the lowest."""
     order = np.argsort(-values, kind="stable")
     values, positive = values[order], positive[order]
