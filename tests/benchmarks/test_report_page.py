@@ -195,7 +195,8 @@ def test_failures_are_in_sight(tmp_path):
 
 def test_verdicts_of_reports_stand_next_to_what_then_happened(tmp_path):
     rows = [
-        epsilon_rank(task, seed, 1.0) | {"verdict": f"impaired: about {task}0 % of a new network" if task >= 4 else "as plastic as new"}
+        epsilon_rank(task, seed, 1.0)
+        | {"verdict": f"impaired: about {task}0 % of a new network" if task >= 4 else "as plastic as new"}
         for task in range(8)
         for seed in (0, 1)
     ]

@@ -120,7 +120,16 @@ def test_numbers_match_dense_float64_algebra(healthy):
 
 def test_the_table_says_what_matters(healthy, collapsed):
     text = str(healthy)
-    for part in ("AS PLASTIC AS NEW", "plasticity ", "epsilon-rank", "Hessian", "loss-weighted Gram", "fast fraction", "hidden", "['in']"):
+    for part in (
+        "AS PLASTIC AS NEW",
+        "plasticity ",
+        "epsilon-rank",
+        "Hessian",
+        "loss-weighted Gram",
+        "fast fraction",
+        "hidden",
+        "['in']",
+    ):
         assert part in text
     assert max(map(len, str(collapsed).splitlines())) <= 105
     assert "94%" in str(collapsed)

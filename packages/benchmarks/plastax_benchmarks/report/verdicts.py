@@ -26,7 +26,9 @@ def stored_verdicts(line: Line, lines: Sequence[Line], quantity: Quantity) -> li
             continue
         if task in results.get(seed, {}):
             # Without the number in "impaired: about 40 % of a new network".
-            cases.setdefault(verdict.split(":")[0], []).append([seed, task, results[seed][task], gaps.get(seed, {}).get(task)])
+            cases.setdefault(verdict.split(":")[0], []).append(
+                [seed, task, results[seed][task], gaps.get(seed, {}).get(task)]
+            )
     found = []
     for verdict, own in sorted(cases.items()):
         known = [gap for *_, gap in own if gap is not None]

@@ -1,4 +1,4 @@
-"""Trains a copy of a network for a few steps on some samples: how fast it begins to learn, with features that change."""
+"""Trains a copy of a network for a few steps on some samples: how it begins to learn, with features that change."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

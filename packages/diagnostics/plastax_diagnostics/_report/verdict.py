@@ -26,8 +26,10 @@ def verdict_of(plasticity: Plasticity | None) -> str:
 def comparison_sentence(plasticity: Plasticity | None, reason: str, given: int) -> str:
     """What the verdict rests on."""
     if plasticity is None:
-        return f"No comparison with new networks: {reason}." if reason else (
-            "No score: pass `fresh=`, a function from a key to the parameters of a new network."
+        return (
+            f"No comparison with new networks: {reason}."
+            if reason
+            else ("No score: pass `fresh=`, a function from a key to the parameters of a new network.")
         )
     used = plasticity.samples
     of = f" of {given}" if used < given else ""

@@ -1,6 +1,7 @@
 """How well each measure predicts what networks reach, and whether the epsilon-rank falls first."""
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -77,7 +78,7 @@ def calibration(scores: Values, outcomes: Values, edges: Sequence[float] = (0.1,
     """The mean outcome of networks whose score lies between edges, and its quartiles."""
     bounds = [-np.inf, *edges, np.inf]
     found = []
-    for low, high in zip(bounds, bounds[1:], strict=False):
+    for low, high in pairwise(bounds):
         inside = outcomes[(scores >= low) & (scores < high)]
         found.append(
             {
@@ -120,7 +121,10 @@ def claim(points: Sequence[Point]) -> dict[str, Any]:
         }
     for name in CONTROLS:
         others = tuple(each for each in ("hessian_rank", *CONTROLS) if each != name)
-        partial[name] = {"alone": _partial(points, name, ()), f"given {' and '.join(others)}": _partial(points, name, others)}
+        partial[name] = {
+            "alone": _partial(points, name, ()),
+            f"given {' and '.join(others)}": _partial(points, name, others),
+        }
     return {"networks": len(ordered), "lagged": lagged, "partial": partial}
 
 

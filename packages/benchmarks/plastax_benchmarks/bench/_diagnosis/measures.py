@@ -124,9 +124,7 @@ def _of_report(report: diagnostics.PlasticityReport) -> dict[str, float]:
         "residual_left": math.nan if residual is None else residual.predicted.value,
         "fast_fraction": math.nan if residual is None else residual.fast_fraction.value,
         "confident_mistakes": math.nan if residual is None else residual.confident_mistakes,
-        "condition_margin": math.nan
-        if condition is None
-        else condition.fast_fraction.value - condition.required,
+        "condition_margin": math.nan if condition is None else condition.fast_fraction.value - condition.required,
         "step_size": math.nan if condition is None else condition.step_size,
         "effective_rank": float(np.mean([layer.effective_rank for layer in layers])),
         "last_effective_rank": layers[-1].effective_rank,

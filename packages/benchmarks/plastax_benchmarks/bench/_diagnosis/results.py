@@ -64,7 +64,9 @@ def table_rows(found: dict[str, Any], half: str) -> list[dict[str, Any]]:
     """A row for each predictor, the best AUC across settings first, and the score on top."""
     named = found[half]["predictors"]
     order = sorted(named, key=lambda name: (name != found["score"], -_or_zero(named[name]["auc across"].value)))
-    rows = [{"measure": _label(name, found["score"])} | {key: str(named[name][key]) for key in COLUMNS} for name in order]
+    rows = [
+        {"measure": _label(name, found["score"])} | {key: str(named[name][key]) for key in COLUMNS} for name in order
+    ]
     after = found[half]["after a tenth of the training"]
     return [*rows, {"measure": "(a tenth of the training)"} | {key: str(after[key]) for key in COLUMNS}]
 

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 
 Values = Float[np.ndarray, " _"]
 
-RESAMPLES = 1000
+RESAMPLES = 500
 """Resamples of a bootstrap."""
 
 
