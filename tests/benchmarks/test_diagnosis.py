@@ -130,7 +130,7 @@ def series(strength):
     for half in ("choice", "test"):
         for seed in range(3):
             for task in range(6):
-                able = rng.random()
+                able = 0.4 + rng.random()
                 noise = {name: float(rng.random()) for name in ("dead", "effective_rank", "hessian_rank", "ggn_rank")}
                 rows.append(
                     row(task, -1, half=half, seed=seed, reached=0.1 + 0.8 * able, trial=able, rank=50 * able)

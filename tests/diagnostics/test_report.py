@@ -52,10 +52,10 @@ def init(key):
 QUICK = dataclasses.replace(SMALL, order=5, residual_order=5, exact=False)
 
 
-def report_on(params, **changes):
+def report_on(params, fresh=init, **changes):
     budget = StepBudget(**{"learning_rate": 0.1, "steps": 20_000} | changes)
     return diagnostics.plasticity_report(
-        model, "cross_entropy", params, DATA, budget, key=KEYS[3], features=features, effort=SMALL, fresh=init
+        model, "cross_entropy", params, DATA, budget, key=KEYS[3], features=features, effort=SMALL, fresh=fresh
     )
 
 
@@ -343,6 +343,13 @@ def test_a_network_without_any_curvature_gives_no_nan():
     assert found.residual.predicted.lower == pytest.approx(1.0)
     assert "nan" not in found.to_json().lower()
     found.plot().canvas.draw()
+
+
+def test_new_networks_that_learn_nothing_are_no_reference():
+    found = report_on(PARAMS, fresh=lambda key: DEAD | {"bias": jnp.full(HIDDEN, -50.0)})
+    assert found.verdict == NOT_COMPARED
+    assert found.plasticity is None
+    assert "No comparison with new networks: after 300 steps" in found.sentence
 
 
 def absolute(outputs, targets):

@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from ...problems.catalog import SupervisedProblem
 from ...problems.load import load_problem
 from ...training.groups import Group, make_groups, train_group
 from ...training.host import Pace
@@ -124,6 +125,7 @@ def rows_of_method(
     wanted = [names | {"task": task, "fresh": place} for task in measured for place in (-1, *fresh)]
     if all(map(table.has, wanted)):
         return
+    assert isinstance(config.problem, SupervisedProblem)
     problem, data = load_problem(config.problem, config.data_dir)
     (group,) = make_groups(config, problem, data, members_of(config, {}))
     own = config.optimizer.make(resets_units=False) if config.optimizer.name != "sgd" else None

@@ -71,4 +71,5 @@ def _curves(axis, points: Sequence[Point], signs: dict[str, int]) -> None:
             axis.plot(*roc_curve(own, impaired), color=color, lw=1.2, label=f"{label}: {area:.2f}")
     axis.plot([0, 1], [0, 1], color="#bbbbbb", lw=0.8)
     axis.set(xlabel="false alarms", ylabel="impaired networks found", title="ROC, settings not used for the choice")
-    axis.legend(loc="lower right", fontsize=6)
+    if len(axis.lines) > 1:  # Without impaired networks there are no curves.
+        axis.legend(loc="lower right", fontsize=6)
