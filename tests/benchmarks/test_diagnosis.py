@@ -17,6 +17,7 @@ from plastax_benchmarks.bench._diagnosis.statistics import (
     bootstrap,
     lagged_spearman,
     partial_spearman,
+    ranks,
     roc_curve,
     spearman,
 )
@@ -40,6 +41,8 @@ def test_the_area_under_the_curve_counts_pairs():
 
 
 def test_rank_correlations():
+    ties = np.round(RNG.normal(size=30), 1)
+    np.testing.assert_array_equal(ranks(ties), scipy.stats.rankdata(ties))
     x = RNG.normal(size=40)
     y = np.round(x + RNG.normal(size=40), 1)
     z = np.round(x + RNG.normal(size=40), 1)

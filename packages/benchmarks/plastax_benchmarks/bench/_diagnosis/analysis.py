@@ -43,13 +43,13 @@ def quality(values: Values, points: Sequence[Point]) -> dict[str, Any]:
     """
     outcomes = np.array([point.outcome for point in points])
     impaired = np.array([point.impaired for point in points])
-    settings = np.array([point.row["setting"] for point in points])
+    settings = _codes(points)
     networks = [point.network for point in points]
     known = np.isfinite(values)
 
     def over_settings(statistic):
         def of(rows):
-            each = [statistic(rows[(settings[rows] == name) & known[rows]]) for name in dict.fromkeys(settings)]
+            each = [statistic(rows[(settings[rows] == name) & known[rows]]) for name in range(settings.max() + 1)]
             each = [value for value in each if np.isfinite(value)]
             return float(np.mean(each)) if each else float("nan")
 
@@ -128,15 +128,20 @@ def claim(points: Sequence[Point]) -> dict[str, Any]:
     return {"networks": len(ordered), "lagged": lagged, "partial": partial}
 
 
+def _codes(points: Sequence[Point]) -> np.ndarray:
+    """A number for each setting: comparing names would take most of the time."""
+    return np.unique([point.row["setting"] for point in points], return_inverse=True)[1]
+
+
 def _partial(points: Sequence[Point], name: str, given: Sequence[str]) -> Interval:
     """The partial correlation with the outcome within settings, as a mean over settings."""
     values = {each: np.array([single(point, each) for point in points]) for each in (name, *given)}
     outcomes = np.array([point.outcome for point in points])
-    settings = np.array([point.row["setting"] for point in points])
+    settings = _codes(points)
 
     def of(rows):
         each = []
-        for setting in dict.fromkeys(settings):
+        for setting in range(settings.max() + 1):
             own = rows[settings[rows] == setting]
             # A measure that does not vary in a setting, such as dead units of tanh, explains nothing there.
             used = [values[other][own] for other in given if len(own) and np.ptp(values[other][own]) > 0]

@@ -27,10 +27,9 @@ class Interval(NamedTuple):
 
 
 def ranks(values: Values) -> Values:
-    """Ranks from 1, with the mean rank for ties."""
-    from scipy.stats import rankdata
-
-    return np.asarray(rankdata(values), float)
+    """Ranks from 1, with the mean rank for ties. `scipy.stats.rankdata` takes several times as long for few values."""
+    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return (np.cumsum(counts) - (counts - 1) / 2)[places]
 
 
 def auc(values: Values, positive: Bool[np.ndarray, " _"]) -> float:
