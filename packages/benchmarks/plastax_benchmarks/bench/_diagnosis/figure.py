@@ -56,7 +56,7 @@ def _scatter(axis, points: Sequence[Point]) -> None:
         )
     axis.plot([0, 1.5], [0, 1.5], color="#bbbbbb", lw=0.8)
     axis.axhline(IMPAIRED, color="#bbbbbb", ls=":", lw=0.8)
-    axis.set(xlim=(-0.06, 1.56), ylim=(-0.16, 1.56), xlabel="score before the task", ylabel="learned / learned by new")
+    axis.set(xlim=(-0.06, 1.56), ylim=(-0.16, 1.56), xlabel="score before the task", ylabel="learned, of new networks")
     axis.set_title(f"{points[0].row['setting']} ({points[0].row['half']})")
 
 
@@ -70,6 +70,6 @@ def _curves(axis, points: Sequence[Point], signs: dict[str, int]) -> None:
         if np.isfinite(area):
             axis.plot(*roc_curve(own, impaired), color=color, lw=1.2, label=f"{label}: {area:.2f}")
     axis.plot([0, 1], [0, 1], color="#bbbbbb", lw=0.8)
-    axis.set(xlabel="false alarms", ylabel="impaired networks found", title="ROC, settings not used for the choice")
+    axis.set(xlabel="false alarms", ylabel="impaired networks found", title="ROC, test half")
     if len(axis.lines) > 1:  # Without impaired networks there are no curves.
         axis.legend(loc="lower right", fontsize=6)
