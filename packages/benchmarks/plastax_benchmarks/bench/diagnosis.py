@@ -5,8 +5,8 @@ that might predict what follows is measured. Then the network is trained on the 
 same kind. Half of the settings were used to choose the score, the others to test it.
 
 The folder gets `points.csv`, with a row for each network and task that is written as the run goes, `metadata.json` with
-the meaning of its columns, `analysis.json` and `figure.png`. Repeat the command to resume it. All data take about half
-an hour on two idle cores for each seed; without --data-dir, the network on images is left out.
+the meaning of its columns, `analysis.json` and `figure.png`. Repeat the command to resume it. Without --data-dir, the
+network on images is left out.
 """
 
 import json
