@@ -1,5 +1,6 @@
 """Programs for GPUs, lowered on a machine without one, and what is in them."""
 
+import re
 import zlib
 
 import jax
@@ -7,11 +8,15 @@ import jax.numpy as jnp
 from jaxlib.mlir import ir
 
 
-def lowered(function, *shapes, platforms=("cuda",)):
+def lowered(function, *shapes, platforms=("cuda",), name="program"):
     """A function's program for some platforms; shapes are of float32, unless they are given with a dtype."""
     operands = [jax.ShapeDtypeStruct(shape, jnp.float32) if isinstance(shape, tuple) else shape for shape in shapes]
-    fresh = jax.jit(lambda *arguments: function(*arguments))
-    return fresh.trace(*operands).lower(lowering_platforms=platforms)
+
+    def fresh(*arguments):
+        return function(*arguments)
+
+    fresh.__name__ = name
+    return jax.jit(fresh).trace(*operands).lower(lowering_platforms=platforms)
 
 
 def custom_calls(function, *shapes, platform="cuda"):
@@ -49,3 +54,16 @@ def _ptx_in(message):
         if all(byte & 128 for byte in groups[:-1]) and not groups[-1] & 128 and text.endswith(b"}\n"):
             return text.decode("ascii")
     raise ValueError("found no PTX of a whole kernel")
+
+
+def collectives(text):
+    """What devices send to each other in a partitioned program: each operation with the shape of its result."""
+    found = re.findall(
+        r"= (\S+?)(?:\{\S*)? (all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter)\(", text
+    )
+    return [(name, shape) for shape, name in found]
+
+
+def triton_calls(text):
+    """The shape of the first result of every Triton call in a partitioned program."""
+    return re.findall(r'= \(?(\w+\[[\d,]*\]).*custom_call_target="triton_kernel_call"', text)
