@@ -8,15 +8,11 @@ import jax.numpy as jnp
 from jaxlib.mlir import ir
 
 
-def lowered(function, *shapes, platforms=("cuda",), name="program"):
+def lowered(function, *shapes, platforms=("cuda",)):
     """A function's program for some platforms; shapes are of float32, unless they are given with a dtype."""
     operands = [jax.ShapeDtypeStruct(shape, jnp.float32) if isinstance(shape, tuple) else shape for shape in shapes]
-
-    def fresh(*arguments):
-        return function(*arguments)
-
-    fresh.__name__ = name
-    return jax.jit(fresh).trace(*operands).lower(lowering_platforms=platforms)
+    fresh = jax.jit(lambda *arguments: function(*arguments))
+    return fresh.trace(*operands).lower(lowering_platforms=platforms)
 
 
 def custom_calls(function, *shapes, platform="cuda"):

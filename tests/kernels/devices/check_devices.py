@@ -3,9 +3,7 @@
 `test_devices.py` runs this in a process with four CPU devices.
 """
 
-import os
 from functools import partial
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -142,25 +140,21 @@ FOR_CUDA = {
 
 @pytest.mark.usefixtures("an_a100")
 @pytest.mark.parametrize("name", FOR_CUDA)
-def test_programs_for_cuda_on_automatic_axes(name):
+def test_programs_for_cuda_on_automatic_axes(name, tmp_path):
     """The partitioner of XLA runs on the program for CUDA; only then does the compiler for CPUs refuse its calls."""
     function, shape, calls, solver = FOR_CUDA[name]
     sharding = NamedSharding(mesh_of(AxisType.Auto, 4), P("seeds"))
-    program = lowered(function, jax.ShapeDtypeStruct(shape, jnp.float32, sharding=sharding), name="for_cuda")
-    before = partitioned_programs()
+    program = lowered(function, jax.ShapeDtypeStruct(shape, jnp.float32, sharding=sharding))
+    options = {"xla_dump_to": str(tmp_path), "xla_dump_hlo_pass_re": "spmd.*"}
     with pytest.raises(jax.errors.JaxRuntimeError, match=r"triton_kernel_call|cusolver"):
-        program.compile()
-    (path,) = partitioned_programs() - before
+        program.compile(compiler_options=options)
+    (path,) = tmp_path.glob("*after_spmd-partitioning*.txt")
     text = path.read_text()
     assert not collectives(text)
     assert sorted(triton_calls(text)) == calls
     (solve,) = (line for line in text.splitlines() if "custom_call_target" in line and solver in line)
     side = min(shape[1:])
     assert f"f64[8,{side},{side}]" in solve
-
-
-def partitioned_programs():
-    return set(Path(os.environ["PROGRAMS_FOR_CUDA"]).glob("*after_spmd-partitioning*.txt"))
 
 
 @pytest.mark.usefixtures("an_a100")
