@@ -1,6 +1,6 @@
 """Operations on whole matrices in programs for several devices: each device takes its own part of the batch.
 
-On meshes with automatic axes, the compiler asks how to split an operation. On meshes with explicit axes, and inside
+Along the automatic axes of a mesh, the compiler asks how to split an operation. Along explicit axes, and inside
 shard_map, shardings are part of the types of arrays.
 """
 
@@ -16,7 +16,7 @@ from jaxtyping import Array, PyTree
 
 
 def splits_by_batch(function: Callable[..., Any], batch_axes: int) -> Callable[..., Any]:
-    """Lets the compiler call `function` on each device for its own part of the batch, on meshes with automatic axes.
+    """Lets the compiler call `function` on each device for its own part of the batch.
 
     It cannot split loops over the batch, or Triton calls, by itself: it would gather the batch on all devices.
 
@@ -27,8 +27,7 @@ def splits_by_batch(function: Callable[..., Any], batch_axes: int) -> Callable[.
     """
 
     def call(*arrays):
-        leaves = jax.tree.leaves(arrays)
-        if not batch_axes or inside_shard_map() or any(explicit_spec(leaf) is not None for leaf in leaves):
+        if not batch_axes:
             return function(*arrays)
         # The compiler calls back later and in another thread, where this setting may differ.
         wide = jax.config.read("jax_enable_x64")

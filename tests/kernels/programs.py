@@ -54,10 +54,9 @@ def _ptx_in(message):
 
 def collectives(text):
     """What devices send to each other in a partitioned program: each operation with the shape of its result."""
-    found = re.findall(
-        r"= (\S+?)(?:\{\S*)? (all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter)\(", text
-    )
-    return [(name, shape) for shape, name in found]
+    names = "all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter"
+    found = re.findall(rf"= (.+?) ({names})(?:-start)?\(", text)
+    return [(name, re.sub(r"\{.*?\}", "", shape)) for shape, name in found]
 
 
 def triton_calls(text):

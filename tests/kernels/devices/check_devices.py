@@ -87,6 +87,16 @@ def test_samples_on_different_devices_are_summed_and_not_gathered():
         assert_rank((rank[entry], gradient[entry]), np.asarray(features)[entry])
 
 
+def test_a_mesh_with_an_explicit_and_an_automatic_axis():
+    mesh = jax.make_mesh((2, 2), ("seeds", "samples"), axis_types=(AxisType.Explicit, AxisType.Auto))
+    for axis in mesh.axis_names:
+        with jax.set_mesh(mesh):
+            features = spread(mesh, BATCH, axis)
+            program = jax.jit(kernels.effective_rank_and_gradient).lower(features).compile()
+        assert not collectives(program.as_text())
+        np.testing.assert_allclose(program(features)[1], results_of_one_device("effective rank")[1], atol=1e-5)
+
+
 def test_the_partitioner_before_shardy():
     jax.config.update("jax_use_shardy_partitioner", False)
     try:

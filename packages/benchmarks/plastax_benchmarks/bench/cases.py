@@ -102,7 +102,8 @@ def _normal(*shape, seed=0):
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
-def _gram64(features, mask=None):
+def gram64(features: np.ndarray, mask: np.ndarray | None = None) -> np.ndarray:
+    """Gram matrices on the smaller side, by numpy in float64."""
     wide = features.astype(np.float64)
     if mask is not None:
         wide = np.where(mask[..., None], wide, 0)
@@ -118,8 +119,8 @@ def _gram_cases(triton, probes, batches):
             weights = _normal(batch, side, side, seed=2)
             flops, transferred = batch * side * (side + 1) * depth, 4 * batch * (samples * width + side * side)
             for direction, function, operands, truth, factor in (
-                ("forward", kernels.gram, (features,), partial(_gram64, features), 1),
-                ("masked", kernels.gram, (features, mask), partial(_gram64, features, mask), 1),
+                ("forward", kernels.gram, (features,), partial(gram64, features), 1),
+                ("masked", kernels.gram, (features, mask), partial(gram64, features, mask), 1),
                 ("backward", _gram_gradient, (features, weights), partial(_gram_gradient64, features, weights), 3),
             ):
                 yield Case(
