@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from plastax_benchmarks._errors import UsageError
-from plastax_benchmarks.bench import cases, device_time, kernels
+from plastax_benchmarks.bench import cases, device_time, hvp, kernels
 from plastax_benchmarks.bench.peaks import Peak, peak_of, roofline_share
 
 
@@ -112,6 +112,15 @@ def test_the_time_is_that_of_one_call():
     assert timed.calls >= 2
     assert 0.02 <= min(timed.seconds) < 0.04
     assert timed.cold_start > 0.02
+
+
+def test_hessian_vector_products_take_turns_with_autodiff(capsys):
+    hvp.main(["--sizes", "5", "4", "3", "--samples", "7", "--probes", "2", "--rounds", "1", "--json"])
+    report = json.loads(capsys.readouterr().out)
+    assert "5-4-3, 7 samples" in report["title"]
+    (row,) = report["rows"]
+    assert row["probes"] == 2
+    assert row["ratio"]["median"] == pytest.approx(row["vmap(jvp(grad)) s"] / row["mlp_hvp s"])
 
 
 def test_peaks():

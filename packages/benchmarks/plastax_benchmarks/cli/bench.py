@@ -12,6 +12,7 @@ BENCHES = {
     "grouping": "several members of a sweep in one program, against one at a time",
     "sketch": "bounds of the effective rank from sketches, and the exact value",
     "kernels": "Triton and XLA paths of the hot operations",
+    "hvp": "Hessian-vector products of a dense network for several vectors, against vmap(jvp(grad))",
     "lanczos": "our Lanczos against matfree and an eager loop",
     "spectra": "the spectrum of a Hessian by us, matfree, curvlinops and PyHessian",
     "report": "time and memory of a plasticity report, against its products and training steps",
