@@ -45,7 +45,6 @@ def sketch(features):
 
 OPERATIONS = {
     "effective rank": kernels.effective_rank_and_gradient,
-    "effective rank, vmap": jax.vmap(kernels.effective_rank_and_gradient),
     "gradient": jax.vmap(jax.value_and_grad(plastax.effective_rank)),
     "rank from gram": rank_of_gram,
     "sketch": sketch,
