@@ -46,7 +46,8 @@ def role_by_shape_and_name(path: tuple, leaf: Array) -> Role:
     """A guess that fits Equinox, Flax (linen and nnx), our own models and plain pytrees.
 
     The name comes first: `bias`, `offset`, `beta` and `shift` are biases, `scale` and `gamma` are scales, for
-    any shape. Of the others, those with two and more axes are kernels; a vector is a scale if it is a `weight`
+    any shape. An `embedding` is none of these: its rows are looked up, so that it is not a matrix that maps inputs to
+    outputs. (Equinox calls that of `eqx.nn.Embedding` a `weight`: pass a `role` of your own.) Of the others, those with two and more axes are kernels; a vector is a scale if it is a `weight`
     (Equinox's LayerNorm), a bias if it has no name or one that begins with b, and neither otherwise (a `log_std`).
     """
     entries = [jax.tree_util.keystr((entry,), simple=True).lower() for entry in path]
@@ -55,6 +56,8 @@ def role_by_shape_and_name(path: tuple, leaf: Array) -> Role:
         return "bias"
     if any(word in name for word in ("scale", "gamma")):
         return "scale"
+    if "embedding" in name:
+        return "other"
     if leaf.ndim >= 2:
         return "kernel"
     if leaf.ndim == 1 and "weight" in name:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import SupportsIndex
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, DTypeLike, PRNGKeyArray, PyTree
 
@@ -16,7 +17,7 @@ from .._units.description import Units
 class Model(eqx.Module):
     """The calling convention of all models: `output, features, state = model(x, state, train=...)`.
 
-    `x` is a batch, images are NHWC. `features` holds all hidden features after their activation, by the name of the
+    `x` is a batch, images are NHWC, sequences of tokens are integers [batch, time]. `features` holds all hidden features after their activation, by the name of the
     layer, as the next layer reads them. `state` is what changes without being trained, or is fixed without being a
     parameter: `None` for most models. All inexact arrays of a model are its trainable parameters:
     `eqx.partition(model, eqx.is_inexact_array)`.
@@ -55,6 +56,22 @@ def check_batch(x: Array, sample: Sequence[int | str], dtype: DTypeLike, model: 
     if not jnp.issubdtype(x.dtype, jnp.floating):
         raise TypeError(f"{model} takes floating point inputs, got {x.dtype}: scale and convert them first")
     return x.astype(dtype)
+
+
+def check_tokens(x: Array, vocabulary: int, context: int, model: str) -> None:
+    """Raises if this is not a batch of sequences of tokens. Values are only checked outside of compiled programs."""
+    if x.ndim != 2 or 0 in x.shape:
+        raise ValueError(f"{model} takes tokens of shape [batch, time] with at least one of each, got {list(x.shape)}")
+    if not jnp.issubdtype(x.dtype, jnp.integer):
+        raise TypeError(f"{model} takes integer tokens, got {x.dtype}")
+    if x.shape[1] > context:
+        raise ValueError(f"{model} takes at most context={context} tokens in a sequence, got {x.shape[1]}: cut them")
+    if isinstance(x, jax.core.Tracer):
+        return
+    least, most = int(jnp.min(x)), int(jnp.max(x))
+    if least < 0 or most >= vocabulary:
+        wrong = least if least < 0 else most
+        raise ValueError(f"{model} takes tokens from 0 to vocabulary - 1 = {vocabulary - 1}, got {wrong}")
 
 
 def as_size(name: str, size: SupportsIndex) -> int:
