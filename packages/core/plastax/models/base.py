@@ -17,10 +17,10 @@ from .._units.description import Units
 class Model(eqx.Module):
     """The calling convention of all models: `output, features, state = model(x, state, train=...)`.
 
-    `x` is a batch, images are NHWC, sequences of tokens are integers [batch, time]. `features` holds all hidden features after their activation, by the name of the
-    layer, as the next layer reads them. `state` is what changes without being trained, or is fixed without being a
-    parameter: `None` for most models. All inexact arrays of a model are its trainable parameters:
-    `eqx.partition(model, eqx.is_inexact_array)`.
+    `x` is a batch, images are NHWC, sequences of tokens are integers [batch, time]. `features` holds all hidden features
+    after their activation, by the name of the layer, as the next layer reads them. `state` is what changes without being
+    trained, or is fixed without being a parameter: `None` for most models. All inexact arrays of a model are its
+    trainable parameters: `eqx.partition(model, eqx.is_inexact_array)`.
     """
 
     @abstractmethod

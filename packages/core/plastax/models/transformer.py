@@ -146,16 +146,14 @@ class Transformer(Model):
         self.position_embedding = None if rotary else jax.random.normal(position_key, (context, width)) / width**0.5
 
         def block(key: PRNGKeyArray) -> Block:
-            attention, hidden, out = jax.random.split(key, 3)
-            return Block(
-                make_norm(width),
-                Attention(width, heads, init, out_init, rotary=rotary, key=attention),
-                make_norm(width),
-                MLPBlock(
-                    Hidden(Dense(width, mlp_width, hidden_init, key=hidden), activation=activation, layer_norm=layer_norm),
-                    Dense(copies * mlp_width, width, out_init, key=out),
-                ),
+            attention_key, hidden_key, out_key = jax.random.split(key, 3)
+            attention = Attention(width, heads, init, out_init, rotary=rotary, key=attention_key)
+            hidden = Dense(width, mlp_width, hidden_init, key=hidden_key)
+            mlp = MLPBlock(
+                Hidden(hidden, activation=activation, layer_norm=layer_norm),
+                Dense(copies * mlp_width, width, out_init, key=out_key),
             )
+            return Block(make_norm(width), attention, make_norm(width), mlp)
 
         self.blocks = tuple(map(block, keys))
         self.norm = make_norm(width)
