@@ -68,6 +68,18 @@ _PROBLEMS: dict[str, dict[str, Any]] = {
         "er_window": 5,
         "er_learning_rate": 1e-3,
     },
+    "continual-text": {
+        "num_tasks": 30,
+        "train_size": 1600,
+        "test_size": 400,
+        "batch_size": 8,
+        "eval_size": 400,
+        "learning_rate": 1e-3,
+        # The window has 512 tokens, twice the units of an MLP.
+        "er_interval": 25,
+        "er_window": 2,
+        "er_learning_rate": 1e-3,
+    },
     "slippery-ant": {
         "backend": "spring",
         # Eleven frictions of two windows each.

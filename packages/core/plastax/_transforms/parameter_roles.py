@@ -47,9 +47,9 @@ def role_by_shape_and_name(path: tuple, leaf: Array) -> Role:
 
     The name comes first: `bias`, `offset`, `beta` and `shift` are biases, `scale` and `gamma` are scales, for
     any shape. An `embedding` is neither of them nor a kernel, because its rows are looked up (Equinox calls that of
-    `eqx.nn.Embedding` a `weight`: pass a `role` of your own). Of the others, those with two and more axes are kernels; a
-    vector is a scale if it is a `weight` (Equinox's LayerNorm), a bias if it has no name or one that begins with b, and
-    neither otherwise (a `log_std`).
+    `eqx.nn.Embedding` a `weight`: pass a `role` of your own). Of the others, those with two and more axes are
+    kernels; a vector is a scale if it is a `weight` (Equinox's LayerNorm), a bias if it has no name or one that begins
+    with b, and neither otherwise (a `log_std`).
     """
     entries = [jax.tree_util.keystr((entry,), simple=True).lower() for entry in path]
     name = next((entry for entry in reversed(entries) if entry != "value"), "")

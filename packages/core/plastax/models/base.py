@@ -17,10 +17,10 @@ from .._units.description import Units
 class Model(eqx.Module):
     """The calling convention of all models: `output, features, state = model(x, state, train=...)`.
 
-    `x` is a batch, images are NHWC, sequences of tokens are integers [batch, time]. `features` holds all hidden features
-    after their activation, by the name of the layer, as the next layer reads them. `state` is what changes without being
-    trained, or is fixed without being a parameter: `None` for most models. All inexact arrays of a model are its
-    trainable parameters: `eqx.partition(model, eqx.is_inexact_array)`.
+    `x` is a batch, images are NHWC, sequences of tokens are integers [batch, time]. `features` holds all hidden
+    features after their activation, by the name of the layer, as the next layer reads them. `state` is what changes
+    without being trained, or is fixed without being a parameter: `None` for most models. All inexact arrays of a model
+    are its trainable parameters: `eqx.partition(model, eqx.is_inexact_array)`.
     """
 
     @abstractmethod
@@ -31,6 +31,11 @@ class Model(eqx.Module):
     @abstractmethod
     def rank_layers(self) -> tuple[str, ...]:
         """Names of the features whose effective rank counts."""
+
+    @property
+    def unit_layers(self) -> tuple[str, ...] | None:
+        """Names of the features that follow an activation function, where units can die. `None` for all features."""
+        return None
 
     @abstractmethod
     def resettable_units(self) -> tuple[Units, ...]:

@@ -190,6 +190,11 @@ class Transformer(Model):
         """Names of the features whose effective rank counts: the hidden layers of all MLPs."""
         return tuple(f"block{i + 1}.mlp" for i in range(len(self.blocks)))
 
+    @property
+    def unit_layers(self) -> tuple[str, ...]:
+        """Names of the features whose units can die: the hidden layers of all MLPs."""
+        return self.rank_layers
+
     def resettable_units(self) -> tuple[Units, ...]:
         """The units that a unit-resetting method may replace: the hidden units of all MLPs.
 
