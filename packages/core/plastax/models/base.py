@@ -8,6 +8,7 @@ from typing import SupportsIndex
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, DTypeLike, PRNGKeyArray, PyTree
 
 from .._checks import check_count
@@ -65,15 +66,18 @@ def check_batch(x: Array, sample: Sequence[int | str], dtype: DTypeLike, model: 
 
 def check_tokens(x: Array, vocabulary: int, context: int, model: str) -> None:
     """Raises if this is not a batch of sequences of tokens. Values are only checked outside of compiled programs."""
-    if x.ndim != 2 or 0 in x.shape:
-        raise ValueError(f"{model} takes tokens of shape [batch, time] with at least one of each, got {list(x.shape)}")
+    expected = f"{model} takes a batch of shape [batch, time], sequences of 1 to {context} tokens (`context`)"
+    if x.ndim != 2 or not 1 <= x.shape[1] <= context:
+        raise ValueError(f"{expected}, got shape {list(x.shape)}")
+    if x.shape[0] == 0:
+        raise ValueError(f"{expected}, with at least one sample, got none")
     if not jnp.issubdtype(x.dtype, jnp.integer):
         raise TypeError(f"{model} takes integer tokens, got {x.dtype}")
-    if x.shape[1] > context:
-        raise ValueError(f"{model} takes at most context={context} tokens in a sequence, got {x.shape[1]}: cut them")
     if isinstance(x, jax.core.Tracer):
         return
-    least, most = int(jnp.min(x)), int(jnp.max(x))
+    # In numpy: constants of a program that is being traced have values, too.
+    values = np.asarray(x)
+    least, most = int(values.min()), int(values.max())
     if least < 0 or most >= vocabulary:
         wrong = least if least < 0 else most
         raise ValueError(f"{model} takes tokens from 0 to vocabulary - 1 = {vocabulary - 1}, got {wrong}")

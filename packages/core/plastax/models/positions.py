@@ -1,14 +1,12 @@
 """Positions in a sequence: rotary, or learned."""
 
-from typing import Literal
-
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._numerics import widened
 
 
-Positions = Literal["rotary", "learned"]
+POSITIONS = ("rotary", "learned")
 
 BASE = 10_000.0
 """The longest wavelength of rotary positions is nearly this number of radians."""

@@ -1,22 +1,19 @@
 """A decoder-only transformer."""
 
-from typing import Literal, SupportsIndex, get_args
+from typing import SupportsIndex
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Integer, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from .._units.description import Units
 from .activations import features_per_unit
 from .attention import Attention
 from .base import Model, as_size, check_tokens
 from .nn import Dense, Hidden, LayerNorm, RMSNorm
-from .positions import Positions
+from .positions import POSITIONS
 from .units import check_one_feature_per_unit, resettable
-
-
-Norm = Literal["layer", "rms"]
 
 
 class MLPBlock(eqx.Module):
@@ -67,8 +64,8 @@ class Transformer(Model):
     kernels are LeCun-normal. Those of layers that add to the residual stream are divided by the square root of the
     number of such layers. Embeddings are normal with variance 1 / width.
 
-    A token outside of the vocabulary raises an error. In a compiled program it cannot: the logits from its position on
-    are NaN.
+    A token outside of the vocabulary raises an error. In a compiled program it cannot: all logits of its sequence are
+    NaN.
 
     !!! example
 
@@ -101,8 +98,8 @@ class Transformer(Model):
         depth: SupportsIndex = 2,
         mlp_width: SupportsIndex | None = None,
         *,
-        positions: Positions = "rotary",
-        norm: Norm = "layer",
+        positions: str = "rotary",
+        norm: str = "layer",
         activation: str = "relu",
         layer_norm: bool = False,
         key: PRNGKeyArray,
@@ -125,8 +122,8 @@ class Transformer(Model):
         width, heads, depth = as_size("width", width), as_size("heads", heads), as_size("depth", depth)
         mlp_width = 4 * width if mlp_width is None else as_size("mlp_width", mlp_width)
         copies = features_per_unit(activation)
-        if positions not in get_args(Positions):
-            raise ValueError(f"`positions` must be one of {list(get_args(Positions))}, got {positions!r}")
+        if positions not in POSITIONS:
+            raise ValueError(f"`positions` must be one of {list(POSITIONS)}, got {positions!r}")
         if norm not in _NORMS:
             raise ValueError(f"`norm` must be one of {list(_NORMS)}, got {norm!r}")
         if width % heads:
@@ -161,13 +158,13 @@ class Transformer(Model):
         self.context = context
 
     def __call__(
-        self, x: Integer[Array, "batch time"], state: PyTree = None, *, train: bool = False
+        self, x: Array, state: PyTree = None, *, train: bool = False
     ) -> tuple[Float[Array, "batch time vocabulary"], dict[str, Array], PyTree]:
         """Runs a batch.
 
         **Arguments:**
 
-        - `x`: the tokens, from 0 to `vocabulary - 1`.
+        - `x`: the tokens, integers [batch, time] from 0 to `vocabulary - 1`.
         - `state`: passed on as it is: this model has none.
         - `train`: makes no difference here.
 
@@ -216,7 +213,7 @@ class Transformer(Model):
 _NORMS = {"layer": LayerNorm, "rms": RMSNorm}
 
 
-def token_rows(features: PyTree[Float[Array, "batch ..."]]) -> PyTree[Float[Array, "rows units"]]:
+def token_rows(features: PyTree[Float[Array, "batch ..."]]) -> PyTree[Float[Array, "_ _"]]:
     """Features with one row for each token: [batch, time, units] becomes [batch * time, units].
 
     This is what effective rank needs. Features [batch, units] stay as they are; positions of images become rows, too.
