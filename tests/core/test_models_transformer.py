@@ -13,7 +13,7 @@ from core_helpers import quick_jit, quick_key, random_model
 
 import plastax
 from plastax._transforms.parameter_roles import role_by_shape_and_name
-from plastax.models import Transformer, token_rows
+from plastax.models import Transformer
 from plastax.models.positions import rotate
 
 
@@ -240,13 +240,6 @@ def test_concatenated_relu_has_features_twice_as_wide_and_no_resettable_units():
     assert run(model, tokens_of(1, 2))[1]["block1.mlp"].shape == (1, 2, 20)
     with pytest.raises(ValueError, match=r"crelu.*two features"):
         model.resettable_units()
-
-
-def test_token_rows_have_every_position_once():
-    features = {"mlp": jnp.arange(24.0).reshape(2, 3, 4), "dense": jnp.ones((2, 5))}
-    rows = token_rows(features)
-    np.testing.assert_array_equal(rows["mlp"], np.arange(24.0).reshape(6, 4))
-    np.testing.assert_array_equal(rows["dense"], features["dense"])
 
 
 def test_units_are_replaced_by_their_mean_over_all_tokens():

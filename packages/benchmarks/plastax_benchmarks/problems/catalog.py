@@ -25,6 +25,8 @@ class ProblemSettings(Settings):
     """The networks that accept its inputs, the default first."""
     optimizer: ClassVar[str] = "sgd"
     """The default optimizer."""
+    without_curvature: ClassVar[str | None] = None
+    """Why its curvature cannot be measured, if so."""
 
 
 @dataclass(frozen=True)
@@ -160,6 +162,10 @@ class ContinualTextSettings(SupervisedProblem):
     module: ClassVar = "continual_text"
     networks: ClassVar = ("transformer",)
     optimizer: ClassVar = "adam"
+    without_curvature: ClassVar = (
+        "the operators need a loss of one output vector for each row, and each row here is a sequence; "
+        "docs/language_models.md shows how to use them on a transformer"
+    )
 
     text: Literal["code", "docstrings", "licenses"] = "code"
     """Text that comes with Python: the sources or the documentation strings of its standard library, or licenses of

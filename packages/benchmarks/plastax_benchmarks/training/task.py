@@ -13,7 +13,6 @@ import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 import plastax
-from plastax.models import token_rows
 
 from ..config import RunConfig
 from ..methods import NetworkView, RankStep
@@ -198,7 +197,9 @@ class Trainer:
 
     def rows(self, features: dict[str, Array]) -> dict[str, Array]:
         """Features for effective rank: tokens of a sequence are rows, and positions of an image stay as they are."""
-        return token_rows(features) if self.problem.input_dtype == jnp.int32 else features
+        if len(self.problem.input_shape) > 1 or self.problem.input_dtype != jnp.int32:
+            return features
+        return {name: leaf.reshape(-1, leaf.shape[-1]) for name, leaf in features.items()}
 
     def _examples(self, view: TaskView, task: Task, orders: Array, numbers: Int[Array, " steps"]) -> Examples:
         """The examples of some steps, one minibatch after the other."""

@@ -52,8 +52,7 @@ class Transformer(Model):
     - `"block1.mlp"`, ...: the hidden layer of the MLP after its activation, as the second layer reads it ([batch, time,
         mlp_width]).
 
-    Methods that reset units, and measurements of units, take these features as they are: each position counts as a
-    sample. Effective rank needs a row for each token: [`plastax.models.token_rows`][] flattens them.
+    Methods that reset units, measurements of units and effective rank take them as they are: each position is a row.
 
     **The rank of the MLPs counts** (`rank_layers`), and not that of attention. The hidden layer of an MLP is the only
     place where units can die, so it is what the other networks' hidden layers are. Attention averages: at the first
@@ -211,33 +210,3 @@ class Transformer(Model):
 
 
 _NORMS = {"layer": LayerNorm, "rms": RMSNorm}
-
-
-def token_rows(features: PyTree[Float[Array, "batch ..."]]) -> PyTree[Float[Array, "_ _"]]:
-    """Features with one row for each token: [batch, time, units] becomes [batch * time, units].
-
-    This is what effective rank needs. Features [batch, units] stay as they are; positions of images become rows, too.
-
-    !!! example
-
-        ```python
-        import jax
-        import jax.numpy as jnp
-        import plastax
-
-        model = plastax.models.Transformer(256, 64, width=32, heads=2, key=jax.random.key(0))
-        _, features, _ = model(jnp.zeros((4, 16), int))
-        rows = plastax.models.token_rows(features)
-        rows["block1.mlp"].shape  # (64, 128)
-        plastax.effective_rank_loss(rows, layers=model.rank_layers)
-        ```
-
-    **Arguments:**
-
-    - `features`: a pytree of features, [batch, ..., units].
-
-    **Returns:**
-
-    A pytree of the same structure. Rows of one sequence are next to each other.
-    """
-    return jax.tree.map(lambda leaf: leaf.reshape(-1, leaf.shape[-1]), features)
