@@ -256,6 +256,6 @@ def test_curvature_of_sequences_is_refused_with_the_reason():
     for name in ("diagnose_every", "epsilon_rank_every"):
         flag = name.replace("_", "-")
         with pytest.raises(
-            ValueError, match=f"--{flag} does not work on continual-text: .*each row here is a sequence"
+            ValueError, match=f"--{flag} does not work on continual-text: .*exact Gram matrix"
         ):
             configure("continual-text", **{name: 1})

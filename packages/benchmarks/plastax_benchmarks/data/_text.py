@@ -146,7 +146,7 @@ def _licenses() -> Iterator[Section]:
     for name in sorted(packages, key=str.lower):
         for file in sorted(packages[name].files or (), key=str):
             words = file.name.lower()
-            if any(word in words for word in ("license", "licence", "copying", "notice")) and not words.endswith(".py"):
+            if any(word in words for word in ("licen", "copying", "notice")) and not words.endswith(".py"):
                 path = Path(str(file.locate()))
                 if path.is_file():
                     yield Section(f"{name}/{file.name}", path.read_bytes())

@@ -163,8 +163,8 @@ class ContinualTextSettings(SupervisedProblem):
     networks: ClassVar = ("transformer",)
     optimizer: ClassVar = "adam"
     without_curvature: ClassVar = (
-        "the operators need a loss of one output vector for each row, and each row here is a sequence; "
-        "docs/language_models.md shows how to use them on a transformer"
+        "its exact Gram matrix has a row for each byte that can follow each position, thousands for a single window; "
+        "docs/language_models.md shows what measures a transformer without it"
     )
 
     text: Literal["code", "docstrings", "licenses"] = "code"
