@@ -255,7 +255,5 @@ def test_a_task_is_learned_and_measured_on_every_token():
 def test_curvature_of_sequences_is_refused_with_the_reason():
     for name in ("diagnose_every", "epsilon_rank_every"):
         flag = name.replace("_", "-")
-        with pytest.raises(
-            ValueError, match=f"--{flag} does not work on continual-text: .*exact Gram matrix"
-        ):
+        with pytest.raises(ValueError, match=f"--{flag} does not work on continual-text: .*exact Gram matrix"):
             configure("continual-text", **{name: 1})
