@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import SupportsIndex
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, DTypeLike, PRNGKeyArray, PyTree
 
 from .._checks import check_count
@@ -73,7 +73,7 @@ def check_tokens(x: Array, vocabulary: int, context: int, model: str) -> None:
         raise ValueError(f"{expected}, with at least one sample, got none")
     if not jnp.issubdtype(x.dtype, jnp.integer):
         raise TypeError(f"{model} takes integer tokens, got {x.dtype}")
-    if isinstance(x, jax.core.Tracer):
+    if isinstance(x, Tracer):
         return
     # In numpy: constants of a program that is being traced have values, too.
     values = np.asarray(x)
