@@ -224,7 +224,7 @@ def test_every_method_takes_a_transformer(method):
 
 
 def test_a_task_is_learned_and_measured_on_every_token():
-    config = toy_config("continual-text", "bp", seeds=1, learning_rate=1e-2, batch_size=2)
+    config = toy_config("continual-text", "l2_er", seeds=1, learning_rate=1e-2, batch_size=2, er_interval=5)
     trainer, programs = toy_replicas(config)
     learner, totals = train_task(programs, programs.init(0), 0)
     # A byte has one of two successors: log 2 can be reached, and log 12 is chance.

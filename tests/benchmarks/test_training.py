@@ -25,14 +25,9 @@ def plain_loop(config, seed, tasks):
     params, static = eqx.partition(network, eqx.is_inexact_array)
     chain = [Trainer(problem, config)._optimizer(Replica(keys, {}))]
     if rank_step is not None:
-        shape = jax.ShapeDtypeStruct((settings.batch_size, *problem.input_shape), problem.input_dtype)
-
-        def rows(params, inputs):
-            features = eqx.combine(params, static)(inputs, state, train=True)[1]
-            return {name: features[name].reshape(-1, features[name].shape[-1]) for name in network.rank_layers}
-
+        shape = jax.ShapeDtypeStruct((settings.batch_size, *problem.input_shape), jnp.float32)
         step = plastax.effective_rank_step(
-            rows,
+            lambda params, inputs: eqx.combine(params, static)(inputs, state, train=True)[1],
             rank_step.learning_rate,
             interval=rank_step.interval,
             window=rank_step.window,
@@ -80,7 +75,6 @@ def plain_loop(config, seed, tasks):
         ("permuted-mnist", "l2_er_gradient", {"er_weight": 0.1}),
         ("permuted-mnist", "cbp", {"replacement_rate": 0.01, "maturity_threshold": 5}),
         ("slowly-changing-regression", "bp", {"optimizer": "adam"}),
-        ("continual-text", "l2_er", {"optimizer": "sgd"}),
         # Tasks of different lengths, whose steps do not end with a block.
         ("incremental-cifar", "l2_er", {}),
     ],
