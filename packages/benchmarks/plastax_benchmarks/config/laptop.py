@@ -68,6 +68,20 @@ _PROBLEMS: dict[str, dict[str, Any]] = {
         "er_window": 5,
         "er_learning_rate": 1e-3,
     },
+    "continual-text": {
+        # 200 steps of Adam in each task.
+        "num_tasks": 20,
+        "train_size": 800,
+        "test_size": 400,
+        "batch_size": 4,
+        "eval_size": 400,
+        "learning_rate": 3e-3,
+        # 512 tokens, twice the units of an MLP.
+        "er_interval": 20,
+        "er_window": 4,
+        "er_learning_rate": 1e-3,
+        "redo_interval": 100,
+    },
     "slippery-ant": {
         "backend": "spring",
         # Eleven frictions of two windows each.

@@ -115,6 +115,13 @@ def _slowly_changing_regression(table: dict[str, Any]) -> dict[str, Any]:
     return {"width": 5, "depth": 1, "seeds": 10, **sizes}
 
 
+def _continual_text(table: dict[str, Any]) -> dict[str, Any]:
+    # The paper has no language model. These are the laptop's tasks for a larger network, with longer ones.
+    del table
+    sizes = {"train_size": 16_000, "test_size": 2000, "context": 128, "batch_size": 32, "num_tasks": 200}
+    return {"width": 256, "heads": 8, "depth": 4, "seeds": 5, "learning_rate": 1e-3, "er_interval": 25, **sizes}
+
+
 def _slippery_ant(table: dict[str, Any]) -> dict[str, Any]:
     ours = upgrade({"problem": "slippery-ant", **table})
     names = {*fields_of(SlipperyAntSettings), *fields_of(Adam), *fields_of(ActorCritic)}
@@ -133,5 +140,6 @@ _PROBLEMS = {
     "linearized-mnist": _linearized_mnist,
     "random-label-mnist": _random_label_mnist,
     "slowly-changing-regression": _slowly_changing_regression,
+    "continual-text": _continual_text,
     "slippery-ant": _slippery_ant,
 }
