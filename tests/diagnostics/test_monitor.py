@@ -196,5 +196,3 @@ def test_mistakes_raise_before_training(monitor):
         Monitor(nn.Dense(3), "cross_entropy", BUDGET)
     with pytest.raises(ValueError, match="`loss` must be one of"):
         Monitor(model, "entropy", BUDGET)
-    with pytest.raises(ValueError, match="pair"):
-        monitor.measure(PARAMS, BATCH[0], KEY)

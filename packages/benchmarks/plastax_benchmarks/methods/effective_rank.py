@@ -121,3 +121,70 @@ class L2ERGradient(_Windowed):
         import plastax
 
         return plastax.restart_windows(opt_state)
+
+
+@dataclass(frozen=True)
+class AdaptiveL2ER(_Windowed):
+    """Weight decay and the effective-rank gradient, only while the effective rank is low: `plastax.while_rank_low`."""
+
+    name: ClassVar = "adaptive_l2_er"
+    words: ClassVar = "l2_er_gradient, switched on while the effective rank is low compared with the start"
+    reference: ClassVar = PAPER
+    color: ClassVar = "#1b9e77"
+    strengths: ClassVar = ("weight_decay", "er_weight")
+
+    weight_decay: float = 1e-3
+    """Strength of the decay: weight_decay * parameter is added to the gradient."""
+    er_weight: float = 1.0
+    """Factor of the effective-rank gradient."""
+    rank_fraction: float = 1.0
+    """Both act while the mean effective rank is below this fraction of what it was after the first er_interval steps."""
+
+    def optimizer(self, base, network, key):
+        """The rule around the public transformation, in front of the base optimizer."""
+        import optax
+
+        import plastax
+
+        windows = {
+            "interval": self.er_interval,
+            "window": self.er_window or self.er_interval,
+            "inputs_like": network.minibatch,
+            "layers": network.rank_layers,
+        }
+        regularizer = plastax.l2_er(
+            network.features, weight_decay=self.weight_decay, er_weight=self.er_weight, **windows
+        )
+        return optax.chain(
+            plastax.while_rank_low(regularizer, network.features, self.rank_fraction, **windows), base
+        )
+
+    def begin_task(self, opt_state):
+        """Empties the windows of minibatches. The reference stays that of the first task."""
+        import plastax
+
+        return plastax.restart_windows(opt_state)
+
+
+@dataclass(frozen=True)
+class AdaptiveER(AdaptiveL2ER):
+    """pilot."""
+
+    name: ClassVar = "adaptive_er"
+    color: ClassVar = "#1b9e78"
+
+    def optimizer(self, base, network, key):
+        import optax
+
+        import plastax
+
+        windows = {
+            "interval": self.er_interval,
+            "window": self.er_window or self.er_interval,
+            "inputs_like": network.minibatch,
+            "layers": network.rank_layers,
+        }
+        regularizer = plastax.add_effective_rank(network.features, self.er_weight, **windows)
+        return optax.chain(plastax.add_weight_decay(self.weight_decay), 
+            plastax.while_rank_low(regularizer, network.features, self.rank_fraction, **windows), base
+        )

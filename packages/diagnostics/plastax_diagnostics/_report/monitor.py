@@ -167,18 +167,19 @@ class Monitor:
         """
         return _measured(self._task, self._settings, params, as_pairs(batch), key)
 
-    def scalars(self, measured: Measured) -> dict[str, float]:
+    def scalars(self, measured: Measured, budget: StepBudget | None = None) -> dict[str, float]:
         """The numbers of a measurement, as `measure` returns them.
 
         **Arguments:**
 
         - `measured`: the result of `traced`. Of a vmapped or scanned program, one entry at a time:
             `jax.tree.map(lambda leaf: leaf[i], measured)`.
+        - `budget`: another one than that of the monitor, such as one with the learning rate of that entry.
         """
-        measured = jax.device_get(measured)
+        measured, eps = jax.device_get(measured), self.eps if budget is None else budget.threshold
         found = {
             "loss": measured.loss,
-            "eps": self.eps,
+            "eps": eps,
             "weight_norm": measured.weight_norm,
             "gradient_norm": measured.gradient_norm,
         }
@@ -188,7 +189,7 @@ class Monitor:
             found[f"layers/{name}"] = value if math.isfinite(rank) else math.nan
         broken = [name for name, value in found.items() if not math.isfinite(value)]
         try:
-            found |= numbers_of("hessian/", CurvatureSummary.of(_spectrum(measured), self.eps))
+            found |= numbers_of("hessian/", CurvatureSummary.of(_spectrum(measured), eps))
         except (FloatingPointError, ValueError) as error:  # Not finite, or not symmetric as far as its rounding goes.
             broken.append(f"the Hessian ({error})")
         if broken and not self._warned:
