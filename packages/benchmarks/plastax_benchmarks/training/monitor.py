@@ -34,9 +34,7 @@ def monitor_of(trainer: Trainer) -> diagnostics.Monitor:
     )
 
 
-def measure(
-    monitor: diagnostics.Monitor, trainer: Trainer, learner: Learner, view: TaskView
-) -> diagnostics.Measured:
+def measure(monitor: diagnostics.Monitor, trainer: Trainer, learner: Learner, view: TaskView) -> diagnostics.Measured:
     """Measures a learner on training rows of the task that it is about to learn, as a pure function."""
     task = trainer.task(view)
     # The probe is the same in all tasks. 1 to 4 are for the rows of `evaluate` and of `diagnose`.

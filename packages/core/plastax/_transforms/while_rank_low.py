@@ -23,7 +23,7 @@ class WhileRankLowState(NamedTuple):
     - `inner_state`: that of the inner transformation. It does not change while that is off.
     - `window`: the last minibatches, and the effective rank where it was last measured.
     - `reference`: the effective rank at the first measurement, 0 before it.
-    - `active`: whether the inner transformation is on.
+    - `active`: whether the inner transformation is on, from the next update on.
     - `taken`: the number of updates for which it was on so far.
     """
 
@@ -49,7 +49,7 @@ def while_rank_low(
     """Applies a transformation only while the effective rank is below a fraction of what it was at the start.
 
     Every `interval` updates, the mean effective rank over layers is measured on the last `window` minibatches, with a
-    forward pass. The first measurement is the reference. Until the next measurement, `inner` is applied if the rank is
+    forward pass. The first measurement is the reference. From the next update on, `inner` is applied if the rank was
     below `fraction` times the reference; otherwise updates pass unchanged. While `inner` is off it costs nothing, also
     under `vmap` when it is off for all entries.
 
@@ -132,12 +132,11 @@ def while_rank_low(
             # Both branches must have the same dtypes.
             return jax.tree.map(lambda new, old: new.astype(old.dtype), (changed, after), (updates, inner_state))
 
+        # As before the measurement: intervals of `inner` then end where those of the measurements do.
         changed, inner_state = run_if(
-            active, apply, lambda updates, inner_state: (updates, inner_state), updates, state.inner_state
+            state.active, apply, lambda updates, inner_state: (updates, inner_state), updates, state.inner_state
         )
-        taken = state.taken + active.astype(jnp.int32)
-        return changed, WhileRankLowState(
-            inner_state, recent._replace(effective_rank=mean), reference, active, taken
-        )
+        taken = state.taken + state.active.astype(jnp.int32)
+        return changed, WhileRankLowState(inner_state, recent._replace(effective_rank=mean), reference, active, taken)
 
     return transformation("while_rank_low", init, update)
