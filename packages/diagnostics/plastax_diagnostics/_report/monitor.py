@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from .._collapse.budget import StepBudget
 from .._features.units import unit_scalars
-from .._operators.function import ApplyModel, as_function, check_model
+from .._operators.function import ApplyModel, as_function, check_model, warn_if_written_in_a_loop
 from .._operators.hessian import hessian, value_and_gradient
 from .._operators.losses import LossLike, OutputLoss, TaskLoss, as_loss
 from .._operators.model import as_pairs
@@ -126,6 +126,7 @@ class Monitor:
         self.eps = budget.threshold if eps is None else float(eps)
         self._task = _Task(as_function(model), as_loss(loss), None if features is None else as_function(features))
         self._settings = _Settings(where, samples, order, probes, dormant_threshold)
+        self._functions = (model, loss, features)
         self._warned = False
 
     def due(self, step: Any) -> bool:
@@ -152,6 +153,7 @@ class Monitor:
         infinite. Mistakes in the arguments raise at the first call.
         """
         check_key(key)
+        warn_if_written_in_a_loop(*self._functions)
         return self.scalars(_compiled(self._task, self._settings, params, as_pairs(batch), key))
 
     def traced(self, params: PyTree, batch: tuple[Any, Any] | Samples, key: PRNGKeyArray) -> Measured:

@@ -16,7 +16,7 @@ from .._collapse.budget import StepBudget
 from .._collapse.condition import NecessaryCondition, necessary_condition
 from .._collapse.residual import confident_mistakes, refined_residual_measure, residual_of
 from .._operators.applicable import NotApplicableError
-from .._operators.function import ApplyModel, check_model
+from .._operators.function import ApplyModel, check_model, warn_if_written_in_a_loop
 from .._operators.hessian import hessian, value_and_gradient
 from .._operators.losses import LossLike, task_loss
 from .._operators.model import ModelOperator, as_pairs, model_operator
@@ -137,6 +137,7 @@ def plasticity_report(
     begin = time.perf_counter()
     check_key(key)
     check_model(model)
+    warn_if_written_in_a_loop(model, loss, features)
     if features is None and isinstance(model, ApplyModel):
         features = model.features
     samples = as_pairs(data)

@@ -15,6 +15,7 @@ from .._collapse.condition import NecessaryCondition
 from .._collapse.residual import Bracket
 from .._spectrum.estimate import Estimate
 from .._spectrum.result import Spectrum
+from .html import html
 from .scalars import scalars
 from .table import table
 
@@ -187,6 +188,9 @@ class PlasticityReport:
 
     def __str__(self) -> str:
         return table(self)
+
+    def _repr_html_(self) -> str:
+        return html(self)
 
     def scalars(self) -> dict[str, float]:
         """The numbers of the report as a flat dictionary, for W&B, TensorBoard or a table.
