@@ -194,5 +194,7 @@ def test_mistakes_raise_before_training(monitor):
             Monitor(model, "cross_entropy", BUDGET, **{name: 0})
     with pytest.raises(TypeError, match="Flax module"):
         Monitor(nn.Dense(3), "cross_entropy", BUDGET)
+    with pytest.raises(ValueError, match="the loss is not a mean over samples, and the step budget is about the mean"):
+        Monitor(model, lambda outputs, targets: jnp.sum(outputs**2), BUDGET).measure(PARAMS, BATCH, KEY)
     with pytest.raises(ValueError, match="`loss` must be one of"):
         Monitor(model, "entropy", BUDGET)

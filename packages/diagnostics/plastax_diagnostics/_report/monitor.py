@@ -17,8 +17,9 @@ from .._features.units import unit_scalars
 from .._operators.function import ApplyModel, as_function, check_model, warn_if_written_in_a_loop
 from .._operators.hessian import hessian, value_and_gradient
 from .._operators.losses import LossLike, OutputLoss, TaskLoss, as_loss
+from .._operators.mean import check_mean
 from .._operators.model import as_pairs
-from .._operators.precision import precision
+from .._operators.precision import check_not_traced, precision
 from .._operators.samples import Samples
 from .._spectrum.lanczos import Coefficients, finish, traced_coefficients
 from .._spectrum.result import Spectrum
@@ -127,7 +128,7 @@ class Monitor:
         self._task = _Task(as_function(model), as_loss(loss), None if features is None else as_function(features))
         self._settings = _Settings(where, samples, order, probes, dormant_threshold)
         self._functions = (model, loss, features)
-        self._warned = False
+        self._checked = self._warned = False
 
     def due(self, step: Any) -> bool:
         """Whether a step is one of those to measure at: 0, `every`, 2 `every`, ..."""
@@ -153,8 +154,20 @@ class Monitor:
         infinite. Mistakes in the arguments raise at the first call.
         """
         check_key(key)
+        samples = as_pairs(batch)
+        check_not_traced((params, samples, key), "Monitor.measure", "use Monitor.traced inside")
+        if not self._checked:
+            self._check(params, samples)
+        return self.scalars(_compiled(self._task, self._settings, params, samples, key))
+
+    def _check(self, params: PyTree, samples: Samples) -> None:
+        """What is checked once: that the loss is a mean, as the threshold of the budget and chunks require."""
         warn_if_written_in_a_loop(*self._functions)
-        return self.scalars(_compiled(self._task, self._settings, params, as_pairs(batch), key))
+        if not self._task.loss.is_mean:
+            model, arrays = _model_of(self._task, params)
+            because = "the step budget is about the mean loss"
+            check_mean(TaskLoss(model, self._task.loss), arrays, samples, because)
+        self._checked = True
 
     def traced(self, params: PyTree, batch: tuple[Any, Any] | Samples, key: PRNGKeyArray) -> Measured:
         """The device's part of `measure` as a pure function, for use inside `jax.jit`, `jax.vmap` and `jax.lax.scan`.
@@ -219,15 +232,17 @@ class _Settings(NamedTuple):
     dormant_threshold: float
 
 
+def _model_of(task: _Task, params: PyTree) -> tuple[Callable, PyTree]:
+    """The model as a function of the floating point arrays, and these."""
+    arrays, others = eqx.partition(params, eqx.is_inexact_array)
+    return as_function(lambda arrays, inputs: task.model(eqx.combine(arrays, others), inputs)), arrays
+
+
 def _measured(task: _Task, settings: _Settings, params: PyTree, samples: Samples, key: PRNGKeyArray) -> Measured:
     # The keys of a plasticity report, so that the same key gives the same numbers.
     draws, probes, _ = jax.random.split(key, 3)
     samples = draw(samples, settings.samples, draws)
-    arrays, others = eqx.partition(params, eqx.is_inexact_array)
-
-    def model(arrays, inputs):
-        return task.model(eqx.combine(arrays, others), inputs)
-
+    model, arrays = _model_of(task, params)
     operator = hessian(TaskLoss(model, task.loss), arrays, samples, where=settings.where)
     size, dtype = operator.in_size(), operator.dtype
     with precision(dtype, operator):

@@ -21,7 +21,7 @@ from .._operators.hessian import hessian, value_and_gradient
 from .._operators.losses import LossLike, task_loss
 from .._operators.model import ModelOperator, as_pairs, model_operator
 from .._operators.ntk import Gram, as_gram
-from .._operators.precision import precision
+from .._operators.precision import check_not_traced, precision
 from .._operators.samples import Samples
 from .._programs.dense_layers import only_dense_layers
 from .._spectrum.result import Spectrum
@@ -137,6 +137,7 @@ def plasticity_report(
     begin = time.perf_counter()
     check_key(key)
     check_model(model)
+    check_not_traced((params, data, key), "plasticity_report", "use plastax_diagnostics.Monitor.traced inside")
     warn_if_written_in_a_loop(model, loss, features)
     if features is None and isinstance(model, ApplyModel):
         features = model.features
