@@ -145,7 +145,7 @@ def test_mistakes_that_annotations_would_catch_are_named_too():
         "TypeError `model` is an Equinox module that does not take (params, inputs)",
         "TypeError the first argument of hessian(loss, params, data) must be a function",
         "ValueError the operator holds traced values",
-        "ValueError plasticity_report got traced values, but it makes decisions on the host: call it outside of jax.jit",
+        "ValueError plasticity_report got traced values, but it makes decisions on the host: call",
         "ValueError exact_gram got traced values",
         "ValueError Monitor.measure got traced values",
         "ValueError `data` must be a pair (inputs, targets)",

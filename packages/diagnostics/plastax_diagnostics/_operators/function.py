@@ -54,8 +54,8 @@ def warn_if_written_in_a_loop(*functions: Any) -> None:
         _NUMBER[code] = _NUMBER.get(code, 0) + 1
         if _NUMBER[code] == WARN_AT:
             log.warning(
-                "this is function object number %d with the code of %s (%s, line %d), and each is compiled again: define "
-                "it once, outside of the loop, or keep one plastax_diagnostics.Monitor",
+                "this is function object number %d with the code of %s (%s, line %d), and each is compiled again: "
+                "define it once, outside of the loop, or keep one plastax_diagnostics.Monitor",
                 WARN_AT,
                 function.__qualname__,
                 code.co_filename,
