@@ -24,7 +24,6 @@ def measure(name: str, width: int | None, rounds: int) -> dict[str, Any]:
     """A row of the table."""
     import equinox as eqx
     import jax
-    import jax.numpy as jnp
 
     import plastax_diagnostics as diagnostics
 

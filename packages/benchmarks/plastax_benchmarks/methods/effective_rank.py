@@ -123,6 +123,11 @@ class L2ERGradient(_Windowed):
         return plastax.restart_windows(opt_state)
 
 
+GRADIENT_FORMS = ("l2_er_gradient", "adaptive_l2_er")
+"""The methods that add the effective-rank gradient before the optimizer. Values of `l2_er` are theirs, too, and their
+`er_weight` follows from its step size, unless they have values of their own."""
+
+
 @dataclass(frozen=True)
 class AdaptiveL2ER(_Windowed):
     """Weight decay and the effective-rank gradient, only while the effective rank is low: `plastax.while_rank_low`."""

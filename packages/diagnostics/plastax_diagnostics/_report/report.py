@@ -68,7 +68,7 @@ FULL = Effort(order=90, probes=1, residual_order=128, samples=2000, exact=True, 
 """For a task switch: the paper's order and number of samples."""
 
 CHEAP = Effort(order=20, probes=1, residual_order=20, samples=256, exact=False, dtype=None)
-"""For use during training: 60 products with matrices of 256 samples. Both orders are equal, so that they share a program."""
+"""For use during training: 60 products with matrices of 256 samples. The orders are equal, so they share programs."""
 
 
 def plasticity_report(
