@@ -40,4 +40,5 @@ def measure(monitor: diagnostics.Monitor, trainer: Trainer, learner: Learner, vi
     # The probe is the same in all tasks. 1 to 4 are for the rows of `evaluate` and of `diagnose`.
     draws = jax.random.fold_in(jax.random.fold_in(view.keys.order, view.index), 5)
     found, _ = some_examples(trainer.problem, view.data, task, draws, diagnostics.CHEAP.samples, held_out=False)
-    return monitor.traced(_OnTask(learner._replace(opt_state=None), task), tuple(found), view.keys.order)
+    rows = (found.inputs, found.targets)
+    return monitor.traced(_OnTask(learner._replace(opt_state=None), task), rows, view.keys.order)
