@@ -32,6 +32,7 @@ from ._transforms.spectral_penalty import (
 )
 from ._transforms.wasserstein import WassersteinState as WassersteinState, wasserstein as wasserstein
 from ._transforms.weight_decay import WeightDecayState as WeightDecayState, add_weight_decay as add_weight_decay
+from ._transforms.while_rank_low import WhileRankLowState as WhileRankLowState, while_rank_low as while_rank_low
 from ._units.continual_backprop import (
     ContinualBackpropState as ContinualBackpropState,
     UnitStatistics as UnitStatistics,

@@ -16,6 +16,7 @@ BENCHES = {
     "lanczos": "our Lanczos against matfree and an eager loop",
     "spectra": "the spectrum of a Hessian by us, matfree, curvlinops and PyHessian",
     "report": "time and memory of a plasticity report, against its products and training steps",
+    "monitor": "the share of training time that a monitor takes, at every 100 and 1000 steps",
     "startup": "imports, commands, and the first progress of a run, in fresh processes",
     "coverage": "how often error bars of the epsilon-rank cover the truth",
     "resnet-hvp": "memory of Hessian-vector products of a ResNet-18",

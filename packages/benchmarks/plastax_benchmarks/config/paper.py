@@ -3,6 +3,7 @@
 from typing import Any
 
 from .._settings import fields_of
+from ..methods import GRADIENT_FORMS
 from ..problems.catalog import SlipperyAntSettings
 from .networks import ActorCritic
 from .optimizers import Adam
@@ -15,7 +16,7 @@ def paper(problem: str, method: str) -> dict[str, Any]:
     table = {name: entry.value for name, entry in DEFAULTS.get(problem, {}).items()}
     values = _OF_METHODS | _PROBLEMS[problem](table)
     if problem in DEFAULTS:
-        values |= chosen(problem, "l2_er" if method == "l2_er_gradient" else method)
+        values |= chosen(problem, "l2_er" if method in GRADIENT_FORMS else method)
     return values
 
 

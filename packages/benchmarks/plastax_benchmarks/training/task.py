@@ -253,6 +253,7 @@ class Trainer:
         config = self.config.replace(**replica.values)
         rule = config.method.sgd_rule
         assert rule is not None
+        rule = rule.in_state(learner.opt_state)
 
         def of_outputs(outputs, target):
             outputs, target = self.problem.active(steps.task, outputs[None]), target[None]
