@@ -2,29 +2,34 @@
 
 import contextlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from plastax_kernels._sharding import varying_axes
 
 from .._branch import every
-from .._checks import check_callable, check_interval
-from .._effective_rank.loss import FeaturesFn, RankFn, rank_and_gradient
+from .._checks import check_callable, check_count, check_interval
+from .._effective_rank.loss import FeaturesFn, RankFn, check_reduction, effective_rank_loss, rank_and_gradient
 from .._effective_rank.rank import effective_rank
 from .._effective_rank.select import LayerFilter
 from .hyperparameters import Hyperparameter, check_hyperparameter, injectable, value_at
+from .keys import implementation
 from .make import add_scaled, transformation
-from .minibatch_window import check_window, filled, init_window, push, stacked
+from .minibatch_window import check_window, filled, init_window, push, some_samples, stacked
 from .nnx_closure import captured_nnx_state, warn_of_frozen_state
 from .weight_decay import add_weight_decay
 
 
 RankAndGradientAt = Callable[[PyTree], tuple[Float[Array, ""], PyTree]]
 """From parameters to the mean effective rank there, over the window, and the gradient of minus that mean."""
+
+Mask = PyTree | Callable[[PyTree], Any] | None
+"""Booleans like the parameters (or a prefix of them), or a function from the parameters to such, or `None` for all."""
 
 Act = Callable[[PyTree, PyTree, RankAndGradientAt, Int[Array, ""]], tuple[Float[Array, ""], PyTree]]
 """From updates, parameters and the number of updates before to the effective rank and what to add to the updates."""
@@ -36,12 +41,17 @@ def l2_er(
     *,
     weight_decay: Hyperparameter,
     er_weight: Hyperparameter,
-    mask: PyTree | Callable[[PyTree], Any] | None = None,
+    mask: Mask = None,
     interval: int = 1,
     window: int = 1,
     inputs_like: Any = None,
     layers: LayerFilter = None,
     rank: RankFn = effective_rank,
+    samples: int | None = None,
+    rows: int | None = None,
+    sketch: int | None = None,
+    key: PRNGKeyArray | None = None,
+    er_mask: Mask = None,
 ) -> optax.GradientTransformationExtraArgs:
     r"""L2 and effective-rank regularization together, as part of the gradient.
 
@@ -83,9 +93,9 @@ def l2_er(
     - `weight_decay`: the factor of the parameters in the gradient, not negative; twice the $\lambda$ of a penalty
         $\lambda \|\theta\|^2$. A number or an optax schedule.
     - `er_weight`: the factor of the effective-rank gradient, not negative. A number or an optax schedule.
-    - `mask`: which parameters decay, as in [`plastax.add_weight_decay`][]. The effective-rank gradient reaches all
-        parameters.
-    - `interval`, `window`, `inputs_like`, `layers`, `rank`: as in [`plastax.add_effective_rank`][].
+    - `mask`: which parameters decay, as in [`plastax.add_weight_decay`][]. The effective-rank gradient reaches those of
+        `er_mask`.
+    - all others: as in [`plastax.add_effective_rank`][].
 
     **Returns:**
 
@@ -106,6 +116,11 @@ def l2_er(
             inputs_like=inputs_like,
             layers=layers,
             rank=rank,
+            samples=samples,
+            rows=rows,
+            sketch=sketch,
+            key=key,
+            er_mask=er_mask,
         ),
     )
 
@@ -120,6 +135,11 @@ def add_effective_rank(
     inputs_like: Any = None,
     layers: LayerFilter = None,
     rank: RankFn = effective_rank,
+    samples: int | None = None,
+    rows: int | None = None,
+    sketch: int | None = None,
+    key: PRNGKeyArray | None = None,
+    er_mask: Mask = None,
 ) -> optax.GradientTransformationExtraArgs:
     """Adds `er_weight` times the gradient of the effective-rank loss to the updates, every `interval` steps.
 
@@ -153,9 +173,10 @@ def add_effective_rank(
 
     **Arguments:**
 
-    - `features`: a pure function from `(params, inputs)` to a pytree of [samples, width] arrays, the hidden features of
-        dense layers. With `update(..., model_state=s)` it is called as `features(params, inputs, s)`: state that
-        changes during training (statistics of BatchNorm) goes there, never into a closure.
+    - `features`: a pure function from `(params, inputs)` to a pytree of arrays, the hidden features of dense layers:
+        [samples, width], or [samples, time, width] for sequences. With `update(..., model_state=s)` it is called as
+        `features(params, inputs, s)`: state that changes during training (statistics of BatchNorm) goes there, never
+        into a closure.
     - `er_weight`: the factor of the gradient, not negative; a number or an optax schedule, evaluated at the number of
         updates before this one.
     - `interval`: the number of steps from one addition to the next.
@@ -164,6 +185,14 @@ def add_effective_rank(
         `window > 1`.
     - `layers`: which of the features count, see [`plastax.select_layers`][].
     - `rank`: the measure of rank, see [`plastax.effective_rank_loss`][].
+    - `samples`: run only this many samples of the window again, a random choice each time: the second forward and
+        backward pass costs that much less. `None` for all of them.
+    - `rows`, `sketch`: compute the effective rank of this many rows, and within this many directions, see
+        [`plastax.effective_rank_loss`][].
+    - `key`: for these random choices. The number of updates so far is folded in. `jax.random.key(0)` by default.
+    - `er_mask`: which parameters get the effective-rank gradient: a pytree of booleans like the parameters (or a prefix
+        of it), or a function from the parameters to one. All of them by default. The others are constants to it: their
+        gradient is zero and costs nothing.
 
     **Returns:**
 
@@ -178,28 +207,74 @@ def add_effective_rank(
         factor = value_at(er_weight, updates_before)
         return found, jax.tree.map(lambda g: jnp.asarray(factor, g.dtype) * g, gradient)
 
+    measure = Measure(layers, rank, samples, rows, sketch, key, er_mask)
     return windowed(
-        "add_effective_rank",
-        add,
-        features,
-        interval=interval,
-        window=window,
-        inputs_like=inputs_like,
-        layers=layers,
-        rank=rank,
+        "add_effective_rank", add, features, measure, interval=interval, window=window, inputs_like=inputs_like
     )
+
+
+@dataclass(frozen=True)
+class Measure:
+    """Of what the effective rank is computed, and with respect to which parameters. See `add_effective_rank`."""
+
+    layers: LayerFilter
+    rank: RankFn
+    samples: int | None
+    rows: int | None
+    sketch: int | None
+    key: PRNGKeyArray | None
+    er_mask: Mask
+
+    def __post_init__(self):
+        if self.samples is not None:
+            check_count("samples", self.samples)
+        check_reduction(self.rank, self.rows, self.sketch)
+        if self.key is not None:
+            implementation(self.key)
+
+    def rank_and_gradient(self, features, params, inputs, *, model_state, mask, step):
+        """The mean effective rank over layers, and the gradient of minus that mean, at the `step`-th update."""
+        samples_key, key = jax.random.split(
+            jax.random.fold_in(jax.random.key(0) if self.key is None else self.key, step)
+        )
+        inputs, mask = some_samples(inputs, mask, self.samples, samples_key)
+
+        def loss(computed):
+            return effective_rank_loss(
+                computed,
+                layers=self.layers,
+                mask=mask,
+                rank=self.rank,
+                rows=self.rows,
+                sketch=self.sketch,
+                key=key,
+            )
+
+        def of_chosen(params, *others):
+            return features(self._constant_elsewhere(params), *others)
+
+        return rank_and_gradient(of_chosen, params, inputs, model_state=model_state, loss=loss)
+
+    def _constant_elsewhere(self, params):
+        chosen = self.er_mask(params) if callable(self.er_mask) else self.er_mask
+        if chosen is None:
+            return params
+
+        def hold(keep, part):
+            return part if keep else jax.tree.map(jax.lax.stop_gradient, part)
+
+        return jax.tree.map(hold, chosen, params)
 
 
 def windowed(
     name: str,
     act: Act,
     features: FeaturesFn,
+    measure: Measure,
     *,
     interval: int,
     window: int,
     inputs_like: Any,
-    layers: LayerFilter,
-    rank: RankFn,
 ) -> optax.GradientTransformationExtraArgs:
     """A transformation that adds the second result of `act` to the updates at every `interval`-th step.
 
@@ -222,14 +297,13 @@ def windowed(
 
         def rank_and_gradient_at(params):
             with _naming_masked_parameters(name, params):
-                found, gradient = rank_and_gradient(
+                found, gradient = measure.rank_and_gradient(
                     features,
                     params,
                     stacked(state, inputs),
                     model_state=model_state,
                     mask=filled(state, interval if effective_rank_due is None else 1),
-                    layers=layers,
-                    rank=rank,
+                    step=updates_before,
                 )
             # Inside shard_map, devices that share parameters share a state, which holds their mean.
             axes = tuple(sorted(varying_axes(found) - varying_axes(params)))
