@@ -2,7 +2,6 @@
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -13,23 +12,20 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 from plastax_kernels._sharding import varying_axes
 
 from .._branch import every
-from .._checks import check_callable, check_count, check_interval
-from .._effective_rank.loss import FeaturesFn, RankFn, check_reduction, effective_rank_loss, rank_and_gradient
+from .._checks import check_callable, check_interval
+from .._effective_rank.loss import FeaturesFn, RankFn
 from .._effective_rank.rank import effective_rank
 from .._effective_rank.select import LayerFilter
 from .hyperparameters import Hyperparameter, check_hyperparameter, injectable, value_at
-from .keys import implementation
 from .make import add_scaled, transformation
-from .minibatch_window import check_window, filled, init_window, push, some_samples, stacked
+from .measure import Mask, Measure
+from .minibatch_window import check_window, filled, init_window, push, stacked
 from .nnx_closure import captured_nnx_state, warn_of_frozen_state
 from .weight_decay import add_weight_decay
 
 
 RankAndGradientAt = Callable[[PyTree], tuple[Float[Array, ""], PyTree]]
 """From parameters to the mean effective rank there, over the window, and the gradient of minus that mean."""
-
-Mask = PyTree | Callable[[PyTree], Any] | None
-"""Booleans like the parameters (or a prefix of them), or a function from the parameters to such, or `None` for all."""
 
 Act = Callable[[PyTree, PyTree, RankAndGradientAt, Int[Array, ""]], tuple[Float[Array, ""], PyTree]]
 """From updates, parameters and the number of updates before to the effective rank and what to add to the updates."""
@@ -211,59 +207,6 @@ def add_effective_rank(
     return windowed(
         "add_effective_rank", add, features, measure, interval=interval, window=window, inputs_like=inputs_like
     )
-
-
-@dataclass(frozen=True)
-class Measure:
-    """Of what the effective rank is computed, and with respect to which parameters. See `add_effective_rank`."""
-
-    layers: LayerFilter
-    rank: RankFn
-    samples: int | None
-    rows: int | None
-    sketch: int | None
-    key: PRNGKeyArray | None
-    er_mask: Mask
-
-    def __post_init__(self):
-        if self.samples is not None:
-            check_count("samples", self.samples)
-        check_reduction(self.rank, self.rows, self.sketch)
-        if self.key is not None:
-            implementation(self.key)
-
-    def rank_and_gradient(self, features, params, inputs, *, model_state, mask, step):
-        """The mean effective rank over layers, and the gradient of minus that mean, at the `step`-th update."""
-        samples_key, key = jax.random.split(
-            jax.random.fold_in(jax.random.key(0) if self.key is None else self.key, step)
-        )
-        inputs, mask = some_samples(inputs, mask, self.samples, samples_key)
-
-        def loss(computed):
-            return effective_rank_loss(
-                computed,
-                layers=self.layers,
-                mask=mask,
-                rank=self.rank,
-                rows=self.rows,
-                sketch=self.sketch,
-                key=key,
-            )
-
-        def of_chosen(params, *others):
-            return features(self._constant_elsewhere(params), *others)
-
-        return rank_and_gradient(of_chosen, params, inputs, model_state=model_state, loss=loss)
-
-    def _constant_elsewhere(self, params):
-        chosen = self.er_mask(params) if callable(self.er_mask) else self.er_mask
-        if chosen is None:
-            return params
-
-        def hold(keep, part):
-            return part if keep else jax.tree.map(jax.lax.stop_gradient, part)
-
-        return jax.tree.map(hold, chosen, params)
 
 
 def windowed(

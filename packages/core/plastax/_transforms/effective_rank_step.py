@@ -14,9 +14,10 @@ from .._effective_rank.loss import FeaturesFn, RankFn
 from .._effective_rank.rank import effective_rank
 from .._effective_rank.select import LayerFilter
 from .._types import Scalar
-from .effective_rank import Mask, Measure, windowed
+from .effective_rank import windowed
 from .hyperparameters import Hyperparameter, check_hyperparameter, injectable, value_at
 from .make import add_scaled
+from .measure import Mask, Measure
 
 
 # The least size of a parameter, as a root mean square, that a relative step is measured against: as in Adafactor, so
