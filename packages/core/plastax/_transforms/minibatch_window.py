@@ -137,7 +137,7 @@ def filled(state: EffectiveRankState, interval: int) -> Bool[Array, " samples"] 
 
 def some_samples(
     inputs: PyTree[Array], mask: Bool[Array, " samples"] | None, samples: int | None, key: PRNGKeyArray
-) -> tuple[PyTree[Array], Bool[Array, " samples"] | None]:
+) -> tuple[PyTree[Array], Bool[Array, " chosen"] | None]:
     """A random choice of that many samples: all of them if there are not more."""
     total = len(jax.tree.leaves(inputs)[0])
     if samples is None or samples >= total:
