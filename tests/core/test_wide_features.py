@@ -17,7 +17,10 @@ KEY = jax.random.key(0)
 BATCH, TIME, WIDTH = 6, 8, 5
 SEQUENCES = jax.nn.relu(jax.random.normal(KEY, (BATCH, TIME, WIDTH)))
 FLAT = np.asarray(SEQUENCES, np.float64).reshape(-1, WIDTH)
-PARAMS = {"up": jax.random.normal(KEY, (4, WIDTH)), "out": {"kernel": jnp.ones((WIDTH, 3)), "bias": jnp.zeros(3)}}
+PARAMS = {
+    "up": jax.random.normal(KEY, (4, WIDTH)),
+    "out": {"kernel": jax.random.normal(jax.random.key(2), (WIDTH, 3)), "bias": jnp.zeros(3)},
+}
 TOKENS = jax.random.normal(jax.random.key(1), (BATCH, TIME, 4))
 
 
@@ -166,13 +169,13 @@ def test_patterns_select_layers():
 def test_adapters_alone_get_an_effective_rank_gradient(output_axis):
     params = jax.tree.map(lambda leaf: leaf.T if output_axis == 0 else leaf, PARAMS)
     adapters = plastax.low_rank_adapters(params, 2, kernels="out", output_axis=output_axis, key=KEY)
-    assert jax.tree.map(jnp.shape, adapters) == {"out/kernel": plastax.Adapter((WIDTH, 2), (2, 3))}
+    assert [leaf.shape for leaf in adapters["out/kernel"]] == [(WIDTH, 2), (2, 3)]
     up = jax.random.normal(jax.random.key(3), (2, 3))
     trained = {"out/kernel": adapters["out/kernel"]._replace(up=up)}
     merged = functools.partial(plastax.with_adapters, scale=0.5, output_axis=output_axis)
     kernel = merged(params, trained)["out"]["kernel"]
     kernel = kernel.T if output_axis == 0 else kernel
-    np.testing.assert_allclose(kernel, 1 + 0.5 * trained["out/kernel"].down @ up, rtol=1e-5)
+    np.testing.assert_allclose(kernel, PARAMS["out"]["kernel"] + 0.5 * trained["out/kernel"].down @ up, rtol=1e-5)
     jax.tree.map(np.testing.assert_array_equal, merged(params, adapters), params)
 
     def loss(params, adapters):
@@ -204,13 +207,16 @@ def test_bad_arguments_are_named():
 
 def temporary_bytes(function, *shapes):
     compiled = jax.jit(jax.value_and_grad(function)).lower(*(jax.ShapeDtypeStruct(s, jnp.float32) for s in shapes))
-    return compiled.compile().memory_analysis().temp_size_in_bytes
+    planned = compiled.compile().memory_analysis()
+    assert planned is not None
+    return planned.temp_size_in_bytes
 
 
 def test_memory_beside_the_features_does_not_grow_with_rows():
     width = 64
     few, many = (temporary_bytes(plastax.effective_rank, (rows, width)) for rows in (8192, 65536))
-    assert many == few < 4 * 8192 * width
+    assert many <= 1.1 * few
+    assert few < 8 * 8192 * width  # Not even the fewer rows were copied to float64 at once.
 
 
 @pytest.mark.parametrize("settings", [{}, {"rows": 512}, {"sketch": 16}, {"rows": 512, "sketch": 16}])
