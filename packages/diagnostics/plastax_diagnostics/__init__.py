@@ -67,6 +67,7 @@ from ._report.density_plot import (
     draw_density as draw_density,
     stretch_eigenvalue_axis as stretch_eigenvalue_axis,
 )
+from ._report.monitor import Measured as Measured, Monitor as Monitor
 from ._report.report import (
     CHEAP as CHEAP,
     FULL as FULL,
