@@ -34,7 +34,7 @@ def layer(decay: float, width: int, sequences: int, time: int) -> tuple[Callable
 
 
 def transformer(steps: int, width: int, sequences: int, time: int) -> tuple[Callable, Any, Any]:
-    """The MLP of the last of two blocks, `width` units wide, after some steps of training: function, parameters, tokens."""
+    """The MLP of the last of two blocks, `width` units wide, after some steps: function, parameters, tokens."""
     import argparse
     import inspect
 

@@ -52,7 +52,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = bench_parser("transformer", __doc__)
     parser.add_argument("--width", type=int, default=1024)
     parser.add_argument("--depth", type=int, default=4)
-    parser.add_argument("--sequences", type=int, default=16)
+    parser.add_argument("--sequences", type=int, default=32)
     parser.add_argument("--time", type=int, default=256, help="positions of a sequence")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--flops-only", action="store_true", help="compile, and run nothing")
@@ -98,7 +98,7 @@ def main(arguments: list[str] | None = None) -> None:
             {"step": partial(programs["step"], values, started, drawn), **calls}, rounds=options.rounds
         )
         typical = medians(seconds)
-    plain, rows = _operations(programs["step"]), []
+    of_step, rows = _operations(programs["step"]), []
     for name, program in programs.items():
         planned = program.memory_analysis()
         assert planned is not None
@@ -106,7 +106,7 @@ def main(arguments: list[str] | None = None) -> None:
         row = {
             "program": "a training step" if name == "step" else name,
             "Gflop": 1e-9 * _operations(program),
-            "% of a step's": 100 * _operations(program) / plain / every,
+            "% of a step's": 100 * _operations(program) / of_step / every,
             "MB": 1e-6 * planned.temp_size_in_bytes,
         }
         if typical:

@@ -1,9 +1,9 @@
 """Effective rank with its gradient for features with many rows: memory and time of the exact forms and the cheap ones.
 
 Run with `plastax bench wide`. "svd" is the naive form, autodiff through `jnp.linalg.svd` of all rows; "exact" is
-`plastax.effective_rank` of all rows; "rows" that of some rows; "sketch" that of some rows within some directions. Memory
-is what the compiler plans beside the features and their gradient. Nothing is run with --bytes-only; otherwise forms
-that would take more than --largest operations are not.
+`plastax.effective_rank` of all rows; "rows" that of some rows; "sketch" that of some rows within some directions.
+Memory is what the compiler plans beside the features and their gradient. Nothing is run with --bytes-only; otherwise
+forms that would take more than --largest operations are not.
 """
 
 from collections.abc import Callable
