@@ -83,7 +83,9 @@ def measure(name: str, made: tuple[Callable, Any, Any], options: Any, tell: Tell
 
     keys = jax.random.split(jax.random.key(3), options.keys)
     value, gradient = of(params, inputs, keys[0])
-    table = [{"features": name, "of": f"all {total} rows", "effective rank": f"{float(value):.0f}"}]
+    table: list[dict[str, Any]] = [
+        {"features": name, "of": f"all {total} rows", "effective rank": f"{float(value):.0f}"}
+    ]
     choices = [{"rows": rows} for rows in options.rows]
     choices += [{"samples": max(rows // options.time, 1)} for rows in options.rows]
     choices += [{"sketch": options.sketch}, {"rows": 2 * options.width, "sketch": options.sketch}]
