@@ -66,6 +66,10 @@ def transformer(steps: int, width: int, sequences: int, time: int) -> tuple[Call
     return features, trained, draw(jax.random.key(2), sequences)[:, :-1]
 
 
+KINDS = {"relu of noise": partial(layer, 0.0), "relu, 1/i": partial(layer, 1.0)}
+"""Features that are not those of a transformer, by name."""
+
+
 def measure(name: str, made: tuple[Callable, Any, Any], options: Any, tell: Tell) -> list[dict[str, Any]]:
     """Rows of the table for features of one kind."""
     features, params, inputs = made
@@ -117,18 +121,15 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--time", type=int, default=64, help="positions of a sequence")
     parser.add_argument("--rows", type=int, nargs="+", default=[128, 256, 512, 1024, 2048, 4096])
     parser.add_argument("--sketch", type=int, default=128)
-    parser.add_argument("--steps", type=int, default=200, help="training steps of the transformer")
+    parser.add_argument("--steps", type=int, default=200, help="training steps of the transformer; 0 leaves it out")
     parser.add_argument("--keys", type=int, default=4)
     options = parser.parse_args(arguments)
     set_lapack_threads(1)
     conditions, tell = Conditions(), Tell()
     sizes = (options.width, options.sequences, options.time)
     rows = []
-    for name, made in (
-        ("relu of noise", partial(layer, 0.0)),
-        ("relu, 1/i", partial(layer, 1.0)),
-        ("transformer", partial(transformer, options.steps)),
-    ):
+    kinds = KINDS | ({"transformer": partial(transformer, options.steps)} if options.steps else {})
+    for name, made in kinds.items():
         rows += measure(name, made(*sizes), options, tell)
     title = f"Effective rank of {options.sequences} x {options.time} rows of width {options.width}, and of some of them"
     show(title, rows, conditions, as_json=options.json)

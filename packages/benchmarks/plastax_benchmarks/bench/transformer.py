@@ -59,7 +59,8 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     set_lapack_threads(1)
     conditions, tell = Conditions(), Tell()
-    make = partial(plastax.models.Transformer, 256, options.time, options.width, heads=16, depth=options.depth)
+    sizes = {"width": options.width, "heads": max(options.width // 64, 1), "depth": options.depth}
+    make = partial(plastax.models.Transformer, 256, options.time, **sizes)
     model = eqx.filter_eval_shape(make, key=jax.random.key(0))
     params, static = eqx.partition(model, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
     tokens = jax.ShapeDtypeStruct((options.sequences, options.time), jnp.int32)
