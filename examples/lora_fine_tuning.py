@@ -80,16 +80,19 @@ def main(steps: int = 100, er_weight: float = 3e-2) -> tuple[list[tuple[float, f
     regularizer = plastax.l2_er(features, weight_decay=1e-4, er_weight=er_weight, interval=10, samples=4)
     optimizer = optax.chain(regularizer, optax.adam(3e-3))
     learn, state, losses = trainer(adapted, optimizer), optimizer.init(adapters), []
+
+    @jax.jit
+    def evaluate(adapters, tokens):
+        return adapted(adapters, tokens), -plastax.effective_rank_loss(features(adapters, tokens))
+
     for task, module in enumerate((textwrap, json.decoder, calendar)):
         text = as_tokens(module)
-        held = draw(text, jax.random.key(99), 64)
-        before = float(adapted(adapters, held))
+        some = draw(text, jax.random.key(99), 64)
+        before, _ = map(float, evaluate(adapters, some))
         adapters, state = learn(adapters, state, text, jax.random.split(jax.random.key(10 + task), steps))
-        losses.append((before, float(adapted(adapters, held))))
-        rank = -float(plastax.effective_rank_loss(features(adapters, held)))
-        print(
-            f"{module.__name__}: loss {before:.2f} -> {losses[-1][1]:.2f}, adapters use {rank:.1f} of {RANK} directions"
-        )
+        after, rank = map(float, evaluate(adapters, some))
+        losses.append((before, after))
+        print(f"{module.__name__}: loss {before:.2f} -> {after:.2f}, adapters use {rank:.1f} of {RANK} directions")
         state = plastax.restart_windows(state)
     trained, total = (sum(leaf.size for leaf in jax.tree.leaves(tree)) for tree in (adapters, params))
     print(f"{trained} parameters were trained, and {total} were not touched")
