@@ -62,7 +62,7 @@ def test_adapters_are_trained_and_nothing_else(capsys):
 
 
 def test_values_lead_to_the_goal_of_every_task(capsys):
-    rewards, replaced = load("value_learning").main(updates=500, tasks=2)
+    rewards, replaced = load("value_learning").main(updates=1000, tasks=2)
     # As for the actor-critic below: a random walk gets less than 0.03 per step.
     assert min(rewards) > 0.1
     assert f"{replaced} hidden units were replaced" in capsys.readouterr().out
