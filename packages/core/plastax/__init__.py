@@ -4,6 +4,7 @@ from importlib import metadata as _metadata
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from . import models as models
+from ._adapters import Adapter as Adapter, low_rank_adapters as low_rank_adapters, with_adapters as with_adapters
 from ._branch import every as every, run_if as run_if
 from ._effective_rank.loss import (
     effective_rank_gradient as effective_rank_gradient,

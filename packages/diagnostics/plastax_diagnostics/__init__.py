@@ -46,13 +46,12 @@ from ._features.units import (
     saturated_units as saturated_units,
     unit_scalars as unit_scalars,
 )
-from ._kfac import (
+from ._kfac import kfac_error as kfac_error, kfac_factors as kfac_factors, kfac_layers as kfac_layers
+from ._kfac_layer import (
     KFACError as KFACError,
     KFACFactors as KFACFactors,
     KFACLayer as KFACLayer,
-    kfac_error as kfac_error,
-    kfac_factors as kfac_factors,
-    kfac_layers as kfac_layers,
+    KFACSharedLayer as KFACSharedLayer,
 )
 from ._operators.base import CurvatureOperator as CurvatureOperator
 from ._operators.curvature_residual import curvature_residual as curvature_residual

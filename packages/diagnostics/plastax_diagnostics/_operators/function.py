@@ -104,7 +104,7 @@ class ApplyModel(eqx.Module):
     train: bool = eqx.field(static=True)
     outputs: Int[Array, " outputs"] | None
 
-    def __call__(self, params: PyTree, inputs: Any) -> Float[Array, "samples outputs"]:
+    def __call__(self, params: PyTree, inputs: Any) -> Float[Array, "samples *positions outputs"]:
         """The outputs."""
         outputs, _, _ = self._apply(params, inputs)
         return outputs if self.outputs is None else outputs[..., self.outputs]
