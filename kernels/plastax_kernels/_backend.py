@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import jax
 
 from . import _table
+from ._sharding import splits_by_batch
 
 
 Backend = Literal["auto", "xla", "triton"]
@@ -62,7 +63,7 @@ def dispatch(
 
     **Arguments:**
 
-    - `operands`: the arguments of both paths.
+    - `operands`: the arguments of both paths: matrices, and further arrays (or `None`) with the same batch axes.
     - `backend`: the backend that the caller chose.
     - `operation`, `sizes`: what the device's table is asked about.
     - `limits`: why the Triton path cannot do this, or `None` if it can.
@@ -73,7 +74,7 @@ def dispatch(
     chosen = choose(backend, operation, sizes, limits=limits, wanted=wanted)
     if chosen is None:
         return xla(*operands)
-    fused = partial(triton, **chosen._asdict())
+    fused = splits_by_batch(partial(triton, **chosen._asdict()), operands[0].ndim - 2)
     if resolve(backend) == "triton":
         return fused(*operands)
     return jax.lax.platform_dependent(*operands, cuda=fused, default=xla)

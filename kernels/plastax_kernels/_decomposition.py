@@ -8,6 +8,7 @@ import jax
 
 from ._batching import batch_in_front
 from ._lapack_threads import limit_lapack_threads
+from ._sharding import splits_by_batch
 
 
 def decomposition(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -26,8 +27,8 @@ def decomposition(function: Callable[..., Any]) -> Callable[..., Any]:
     The same function, to be called with any leading axes.
     """
 
-    def decompose(matrices):
-        limit_lapack_threads()
+    @jax.jit
+    def of_batch(matrices):
         *batch, rows, columns = matrices.shape
         if math.prod(batch) == 1:
             results = function(matrices.reshape(rows, columns))
@@ -38,5 +39,9 @@ def decomposition(function: Callable[..., Any]) -> Callable[..., Any]:
             return jax.tree.map(lambda leaf: leaf.reshape(*batch, *leaf.shape[1:]), results)
 
         return jax.lax.platform_dependent(matrices, cpu=in_turn, default=function)
+
+    def decompose(matrices):
+        limit_lapack_threads()
+        return splits_by_batch(of_batch, matrices.ndim - 2)(matrices)
 
     return batch_in_front(decompose)

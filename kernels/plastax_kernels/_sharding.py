@@ -1,11 +1,75 @@
-"""Arrays whose shardings are part of their types: those of meshes with explicit axes, and those inside shard_map."""
+"""Operations on whole matrices in programs for several devices: each device takes its own part of the batch.
+
+Along the automatic axes of a mesh, the compiler asks how to split an operation. Along explicit axes, and inside
+shard_map, shardings are part of the types of arrays.
+"""
 
 from collections.abc import Callable
+from functools import partial
+from itertools import count
 from typing import Any
 
 import jax
-from jax.sharding import AxisType, PartitionSpec
+from jax.experimental.custom_partitioning import custom_partitioning
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from jaxtyping import Array, PyTree
+
+
+def splits_by_batch(function: Callable[..., Any], batch_axes: int) -> Callable[..., Any]:
+    """Lets the compiler call `function` on each device for its own part of the batch.
+
+    It cannot split loops over the batch, or Triton calls, by itself: it would gather the batch on all devices.
+
+    **Arguments:**
+
+    - `function`: takes and returns pytrees of arrays with the same leading batch axes, in any number of entries.
+    - `batch_axes`: how many axes lead.
+    """
+
+    def call(*arrays):
+        if not batch_axes:
+            return function(*arrays)
+        # The compiler calls back later and in another thread, where this setting may differ.
+        wide = jax.config.read("jax_enable_x64")
+
+        def of_part(*arrays):
+            with jax.enable_x64(wide):
+                return function(*arrays)
+
+        def as_the_first(shapes, others):
+            sharding = jax.tree.leaves(shapes)[0].sharding
+            if isinstance(sharding, NamedSharding):
+                sharding = NamedSharding(sharding.mesh, PartitionSpec(*sharding.spec[:batch_axes]))
+            else:  # A GSPMDSharding, which has no mesh.
+                sharding = sharding.get_replicated(tuple(sharding.device_set))
+            return jax.tree.map(lambda _: sharding, others)
+
+        def partition(mesh, shapes, results):
+            return mesh, of_part, as_the_first(shapes, results), as_the_first(shapes, shapes)
+
+        def infer(_, shapes, results):
+            return as_the_first(shapes, results)
+
+        split = custom_partitioning(function)
+        # Shardy reads the rule, and its predecessor calls `infer`.
+        split.def_partition(
+            partition, sharding_rule=partial(_batch_rule, batch_axes), infer_sharding_from_operands=infer
+        )
+        return split(*arrays)
+
+    return call
+
+
+def _batch_rule(batch_axes, _, operands, results):
+    """That leading axes may be split, and no others."""
+    batch, number = [f"batch{axis}" for axis in range(batch_axes)], count()
+
+    def factors(types):
+        own = ([f"own{next(number)}" for _ in range(batch_axes, kind.rank)] for kind in types)
+        return ", ".join(" ".join([*batch, *names]) for names in own)
+
+    rule = f"{factors(operands)} -> {factors(results)}"
+    return rule, {"need_replication_factors": tuple(f"own{i}" for i in range(next(number)))}
 
 
 def explicit_spec(array: Array) -> PartitionSpec | None:

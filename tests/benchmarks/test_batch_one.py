@@ -92,6 +92,7 @@ CASES = {
     "layernorm_l2": ("weight_decay", [0.1, 0.3], {}),
     "crelu": ("learning_rate", [0.01, 0.02], {}),
     "l2_er_gradient": ("er_weight", [0.3, 1.0], {"er_interval": 50}),
+    "adaptive_l2_er": ("rank_fraction", [0.9, 1.1], {"er_interval": 50, "weight_decay": 0.1}),
     "spectral": ("spectral_strength", [0.03, 0.1], {}),
     "snp": ("shrink", [1e-3, 1e-2], {"noise_interval": 50}),
     "redo": ("dormant_threshold", [0.3, 0.6], {"redo_interval": 50}),

@@ -24,6 +24,7 @@ from plastax_benchmarks.bench import (
     output,
     report,
     rl,
+    rows,
     spectra,
     startup,
     timing,
@@ -102,6 +103,38 @@ def test_effective_rank_is_compared_with_an_svd(monkeypatch, capsys):
     assert row["svd / plastax"]["median"] == pytest.approx(row["svd ms"] / row["plastax ms"])
     assert float(row["value error"]) < 1e-6
     assert float(row["gradient error"]) < 1e-6
+
+
+def test_wide_features_are_compared_with_an_svd(monkeypatch, capsys):
+    sizes = ("--numbers", "40", "--widths", "8", "--rows", "16", "--sketch", "4", "--rounds", "1", "--json")
+    (row,) = json.loads(bench(monkeypatch, capsys, "wide", *sizes))["rows"]
+    assert row["features MB"] == pytest.approx(40 * 8 * 4e-6)
+    for form in ("svd", "exact", "rows", "sketch"):
+        assert row[f"{form} MB"] > 0
+    assert row["svd / sketch"]["median"] == pytest.approx(row["svd ms"] / row["sketch ms"])
+
+
+def test_some_rows_are_compared_with_all_of_them(monkeypatch, capsys):
+    sizes = ("--width", "8", "--sequences", "4", "--time", "8", "--rows", "32", "--sketch", "8", "--steps", "0")
+    monkeypatch.delitem(rows.KINDS, "relu of noise")
+    found = json.loads(bench(monkeypatch, capsys, "rows", *sizes, "--keys", "1", "--json"))["rows"]
+    assert [row["of"] for row in found] == ["all 32 rows", "rows=32", "samples=4", "sketch=8", "rows=16, sketch=8"]
+    # All rows, in any order and all directions, are all rows.
+    for row in found[1:4]:
+        assert row["effective rank"] == f"{found[0]['effective rank']} +- 0.0"
+        assert row["cosine of the gradient"] == pytest.approx(1, abs=1e-4)
+    assert found[4]["cosine of the gradient"] < 0.999
+
+
+def test_the_share_of_a_training_step_is_measured(monkeypatch, capsys):
+    sizes = ("--width", "8", "--depth", "1", "--sequences", "8", "--time", "8", "--flops-only", "--json")
+    with jax.numpy_dtype_promotion("standard"):
+        found = json.loads(bench(monkeypatch, capsys, "transformer", *sizes))["rows"]
+    share = {row["program"]: row["% of a step's"] for row in found}
+    assert share["a training step"] == 100
+    every, tenth = share["all MLPs, rows=1024"], share["all MLPs, rows=1024, interval=10"]
+    assert tenth == pytest.approx(every / 10)
+    assert share["all MLPs, samples=1, rows=1024, interval=10"] < tenth / 2
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,8 @@ NETWORK = MLP(3, 2, 5, 2, key=jax.random.key(0))
 PARAMS, STATIC = eqx.partition(NETWORK, eqx.is_inexact_array)
 VIEW = NetworkView(features, NETWORK.rank_layers, BATCH, NETWORK.resettable_units)
 
+WINDOWS = {"interval": 100, "window": 100, "inputs_like": BATCH, "layers": NETWORK.rank_layers}
+
 CHAINS = {
     "bp": (SGD,),
     "reset": (SGD,),
@@ -43,6 +45,12 @@ CHAINS = {
         optax.add_decayed_weights(1e-3),
         plastax.add_effective_rank(
             features, 1.0, interval=100, window=100, inputs_like=BATCH, layers=NETWORK.rank_layers
+        ),
+        SGD,
+    ),
+    "adaptive_l2_er": (
+        plastax.while_rank_low(
+            plastax.l2_er(features, weight_decay=1e-3, er_weight=1.0, **WINDOWS), features, 1.2, **WINDOWS
         ),
         SGD,
     ),

@@ -11,7 +11,7 @@ from plastax_benchmarks.config.laptop_tuned import TUNED
 from plastax_benchmarks.config.paper_tables import DEFAULTS, SWEEPS, notes
 from plastax_benchmarks.config.run import KINDS, PARTS, measurement_of
 from plastax_benchmarks.config.stored import upgrade
-from plastax_benchmarks.methods import METHODS
+from plastax_benchmarks.methods import GRADIENT_FORMS, METHODS
 from plastax_benchmarks.problems.catalog import PROBLEMS
 
 
@@ -77,7 +77,7 @@ def test_paper_presets_have_the_best_values_of_the_tables():
 )
 def test_methods_that_the_paper_has_not_swept_take_the_best_values_of_plainer_ones(problem, rate, decay, replacement):
     """The learning rate is the best one of BP, weight decay that of L2, the replacement rate that of CBP."""
-    others = set(METHODS) - set(SWEEPS[problem]) - {"l2_er_gradient"}
+    others = set(METHODS) - set(SWEEPS[problem]) - {"l2_er_gradient", "adaptive_l2_er"}
     assert {"reset", "snp_l2", "crelu"} <= others
     for method in others:
         values = configure(problem, "paper", method).settings
@@ -91,10 +91,11 @@ def test_methods_that_the_paper_has_not_swept_take_the_best_values_of_plainer_on
 
 @pytest.mark.parametrize("problem", PROBLEMS)
 @pytest.mark.parametrize("preset", PRESETS)
-def test_both_forms_of_l2_er_move_parameters_equally_far(problem, preset):
+@pytest.mark.parametrize("form", GRADIENT_FORMS)
+def test_all_forms_of_l2_er_move_parameters_equally_far(problem, preset, form):
     """One gradient of weight w moves SGD with momentum m by w * learning_rate / (1 - m) in the end."""
-    step, gradient = (configure(problem, preset, method).settings for method in ("l2_er", "l2_er_gradient"))
-    if preset == "laptop" and (tuned := TUNED.get(problem, {}).get("l2_er_gradient")):
+    step, gradient = (configure(problem, preset, method).settings for method in ("l2_er", form))
+    if preset == "laptop" and (tuned := TUNED.get(problem, {}).get(form)):
         assert tuned.items() <= gradient.items()  # Its own values, which are nearly as far.
         return
     same = ("weight_decay", "er_interval", "er_window", "learning_rate")

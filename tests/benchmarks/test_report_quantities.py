@@ -22,6 +22,8 @@ ALL = {"test_accuracy": 0.5, "train_accuracy": 0.75, "loss": 1.0, "test_loss": 2
         ("incremental-cifar", 20, ["test_accuracy", "online_accuracy", "train_accuracy"]),
         # If labels are random, accuracy on held-out rows means nothing.
         ("random-label-mnist", 20, ["train_accuracy", "online_accuracy"]),
+        # Losses of language models are nats per byte.
+        ("continual-text", 1, ["online_accuracy", "test_accuracy", "loss", "test_loss"]),
         ("chess", 1, ["online_accuracy", "test_accuracy"]),
     ],
 )

@@ -104,6 +104,9 @@ def test_methods(method, plain):
         # 8 minibatches in each update: without a restart the second would end at 16.
         assert [window.since_restart.tolist() for window in windows_of(agents[1])] == [[8, 8]]
         assert [window.since_restart.tolist() for window in windows_of(agents[2])] == [[8, 8]]
+    elif method == "adaptive_l2_er":
+        # The window of the measurements is the second one. That of L2-ER stands still while it is off.
+        assert [windows_of(agent)[1].since_restart.tolist() for agent in agents[1:3]] == [[8, 8], [8, 8]]
     elif method == "reset":
         # The first task is that of plain backprop. Then rollouts, statistics and steps continue with another network.
         assert largest_difference(agents[1].model, plain[1].model) == 0.0

@@ -5,9 +5,9 @@ import numpy as np
 from plastax_benchmarks._settings import fields_of
 from plastax_benchmarks.config import configure
 from plastax_benchmarks.config.laptop import laptop
-from plastax_benchmarks.data import Images
+from plastax_benchmarks.data import Images, Section, Text
 from plastax_benchmarks.methods import METHODS
-from plastax_benchmarks.problems.catalog import ImageSettings
+from plastax_benchmarks.problems.catalog import ContinualTextSettings, ImageSettings
 from plastax_benchmarks.problems.load import make_problem
 from plastax_benchmarks.training.members import Member
 from plastax_benchmarks.training.replicas import Replicas
@@ -28,7 +28,22 @@ def toy_images(classes=10, train=12, test=5, channels=None, size=6, seed=0):
     return Images("toy", "a test", *draw(train), *draw(test))
 
 
+def toy_text(sections=4, size=900, seed=0):
+    """Sections of bytes from an alphabet of twelve. Each byte is followed by one of two others."""
+    rng = np.random.default_rng(seed)
+    follow = rng.permuted(np.tile(np.arange(12), (2, 1)), axis=1)
+
+    def write():
+        found = [0]
+        for _ in range(size - 1):
+            found.append(int(follow[rng.integers(2), found[-1]]))
+        return bytes(97 + letter for letter in found)
+
+    return Text("a test", tuple(Section(f"part{i}", write()) for i in range(sections)))
+
+
 SMALL = {"seeds": 2, "num_tasks": 3, "width": 8, "depth": 2, "eval_size": 40}
+TEXT = {"train_size": 40, "test_size": 10, "context": 8, "batch_size": 4, "heads": 2, "depth": 1}
 COLOR = {"channels": (4,), "kernel_sizes": (3,), "dense": (8, 8), "batch_size": 6, "epochs": 2}
 
 
@@ -46,6 +61,8 @@ def toy_config(problem, method="bp", **others):
         small |= {"classes_per_task": 3}
     if problem == "slowly-changing-regression":
         small |= {"train_size": 50, "test_size": 20}
+    if problem == "continual-text":
+        small |= TEXT
     if problem == "random-label-mnist":
         small |= {"train_size": 100, "epochs": 2}
     if problem == "linearized-mnist" or others.get("network") == "gated-linear":
@@ -55,6 +72,8 @@ def toy_config(problem, method="bp", **others):
 
 def toy_problem(config):
     """The problem and its data."""
+    if isinstance(config.problem, ContinualTextSettings):
+        return make_problem(config.problem, toy_text())
     color = config.problem.name in ("continual-imagenet", "incremental-cifar")
     images = toy_images(channels=3 if color else None) if isinstance(config.problem, ImageSettings) else None
     return make_problem(config.problem, images)

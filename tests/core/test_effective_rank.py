@@ -293,8 +293,7 @@ def test_layers_are_selected_by_name_or_by_what_they_are_below():
     assert list(plastax.select_layers(features, ["critic", "actor/dense1"])) == ["actor/dense1", "critic/0"]
     with pytest.raises(ValueError, match=r"no layer named \['act'\]: there are \['actor/dense1'"):
         plastax.select_layers(features, ["act"])
-    with pytest.raises(TypeError, match=r"write \['actor'\]"):
-        plastax.select_layers(features, "actor")
+    assert list(plastax.select_layers(features, "actor")) == ["actor/dense1", "actor/dense2"]
 
 
 def test_loss_names_what_is_wrong_with_features():

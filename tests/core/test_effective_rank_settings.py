@@ -247,9 +247,9 @@ def test_mistakes_get_a_way_out():
     transform = l2_er(0.1)
     with pytest.raises(ValueError, match=r"TrainState\.apply_gradients does not pass"):
         transform.update(PARAMS, transform.init(PARAMS), PARAMS)
-    sequences = plastax.add_effective_rank(lambda params, inputs: jnp.ones((2, 3, 5)), 0.1)
-    with pytest.raises(ValueError, match=r"Reshape.*\[batch \* time, width\]"):
-        sequences.update(PARAMS, sequences.init(PARAMS), PARAMS, inputs=BATCH)
+    images = plastax.add_effective_rank(lambda params, inputs: jnp.ones((2, 3, 3, 5)), 0.1)
+    with pytest.raises(ValueError, match=r"needs \[samples, width\], or \[samples, time, width\] for sequences"):
+        images.update(PARAMS, images.init(PARAMS), PARAMS, inputs=BATCH)
     for make in (lambda: l2_er(0.1, interval=2**31), lambda: plastax.every(2**31, jnp.array(1), abs, abs, 1)):
         with pytest.raises(ValueError, match="interval must be a whole number from 1 to 2147483647, got 2147483648"):
             make()

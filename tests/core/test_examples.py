@@ -52,6 +52,31 @@ def test_transformer_learns_and_its_effective_rank_rises(capsys):
     assert after > before + 5  # Without the term it falls.
 
 
+def test_adapters_are_trained_and_nothing_else(capsys):
+    with jax.numpy_dtype_promotion("standard"):
+        losses, rank = load("lora_fine_tuning").main(steps=30)
+    assert all(after < before for before, after in losses)
+    assert 4 < rank <= 8
+    # Two adapters of 128 x 8 and 8 x 32 numbers.
+    assert "2560 parameters were trained, and 41856 were not touched" in capsys.readouterr().out
+
+
+def test_values_lead_to_the_goal_of_every_task(capsys):
+    rewards, replaced = load("value_learning").main(updates=1000, tasks=2)
+    # As for the actor-critic below: a random walk gets less than 0.03 per step.
+    assert min(rewards) > 0.1
+    assert f"{replaced} hidden units were replaced" in capsys.readouterr().out
+
+
+def test_a_robot_learns_each_phase_and_is_monitored(capsys):
+    measured = load("robot_stream").main(steps=1000, phases=2)
+    assert measured[0]["last"] < 0.7 * measured[0]["first"]
+    for numbers in measured:
+        assert numbers["valid"] == 1.0
+        assert 1 < numbers["layers/dense2/effective_rank"] <= 64
+    assert capsys.readouterr().out.count("sharpness times learning rate") == 2
+
+
 def test_actor_critic_finds_every_goal(capsys):
     updates, tasks = 600, 2
     rewards, replaced = load("reinforcement_learning").main(updates, tasks)

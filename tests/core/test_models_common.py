@@ -10,7 +10,7 @@ import pytest
 from core_helpers import quick_jit, quick_key, random_batch, random_model
 
 from plastax import select_layers
-from plastax.models import MLP, ActorCritic, ConvNet, GatedLinear, ResNet18
+from plastax.models import MLP, ActorCritic, ConvNet, GatedLinear, ResNet18, Transformer
 from plastax.models.base import check_batch
 
 
@@ -28,8 +28,16 @@ MODELS = {
     "resnet": (lambda key: ResNet18(3, width=2, dense=(6, 5), key=key), (16, 16, 3)),
     "actor_critic": (lambda key: ActorCritic(4, 3, width=6, key=key), (4,)),
     "gated_linear": (lambda key: GatedLinear(4, 3, width=6, key=key), (4,)),
+    "transformer": (lambda key: Transformer(7, 5, width=4, heads=2, depth=2, mlp_width=6, key=key), (5,)),
 }
 RESETTABLE = [name for name in MODELS if name != "gated_linear"]
+
+
+def batch_for(name, sample):
+    """A batch of three samples."""
+    if name == "transformer":
+        return jnp.asarray(np.random.default_rng(100).integers(0, 7, (3, *sample)), jnp.int32)
+    return random_batch((3, *sample))
 
 
 def run(model, state, x):
@@ -57,7 +65,7 @@ class Setting:
         self.models = [random_model(make, seed) for seed in (0, 1)]
         self.states = [model.init_state(quick_key(seed)) for seed, model in enumerate(self.models)]
         self.model, self.state = self.models[0], self.states[0]
-        self.x = random_batch((3, *self.sample))
+        self.x = batch_for(name, self.sample)
         self.run = quick_jit(run)
         self.train = quick_jit(loss_and_gradient)
 
@@ -74,8 +82,8 @@ def test_seeds_under_vmap_equal_a_loop(setting):
     def stack(*trees):
         return jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *trees)
 
-    # The gradient of a ResNet under vmap takes too long to compile for what it adds to that of a ConvNet.
-    function = run if isinstance(setting.model, ResNet18) else loss_and_gradient
+    # The gradients of the largest programs under vmap take too long to compile for what they add to those of others.
+    function = run if isinstance(setting.model, ResNet18 | Transformer) else loss_and_gradient
     with jax.enable_x64(True):
         models, states, x = jax.tree.map(_double, (setting.models, setting.states, setting.x))
         together = quick_jit(jax.vmap(function, in_axes=(0, 0, None)))(stack(*models), stack(*states), x)
@@ -111,7 +119,7 @@ def test_gradients_are_finite_and_reach_every_parameter(setting):
             assert np.any(leaf != 0), path
     assert list(select_layers(features, setting.model.rank_layers)) == list(setting.model.rank_layers)
     for name in setting.model.rank_layers:
-        assert features[name].ndim == 2
+        assert features[name].ndim == (3 if isinstance(setting.model, Transformer) else 2)
 
 
 def test_half_precision_parameters_give_half_precision_throughout(setting):
@@ -135,10 +143,11 @@ def test_wrong_inputs_are_named(name):
         eqx.filter_eval_shape(lambda model, x: model(x, model.init_state(jax.random.key(0)), train=True), model, x)
 
     wrong = (2, *sample[:-1], sample[-1] + 1)
+    dtype = jnp.int32 if name == "transformer" else jnp.float32
     with pytest.raises(ValueError, match=rf"{type(model).__name__} takes.* got shape \[{', '.join(map(str, wrong))}\]"):
-        call(jnp.zeros(wrong))
+        call(jnp.zeros(wrong, dtype))
     with pytest.raises(ValueError, match="at least one sample"):
-        call(jnp.zeros((0, *sample)))
+        call(jnp.zeros((0, *sample), dtype))
 
 
 def test_a_single_sample_and_whole_numbers_are_refused():
@@ -248,6 +257,7 @@ def _move_mean_to_bias(model, units, unit, mean):
 COMPENSATED = {
     "mlp": MODELS["mlp"],
     "actor_critic": MODELS["actor_critic"],
+    "transformer": MODELS["transformer"],
     "convnet_valid": (lambda key: ConvNet((14, 10, 2), 3, **CONV, padding="VALID", key=key), (14, 10, 2)),
 }
 
@@ -255,7 +265,7 @@ COMPENSATED = {
 @pytest.mark.parametrize("name", list(COMPENSATED))
 def test_bias_takes_over_the_mean_of_a_unit_that_goes(name):
     make, sample = COMPENSATED[name]
-    original, x = random_model(make), random_batch((3, *sample))
+    original, x = random_model(make), batch_for(name, sample)
     evaluate = quick_jit(lambda model, x: model(x)[:2])
     for units in original.resettable_units():
         model = _constant_unit(original, units, 1)
@@ -295,8 +305,9 @@ def test_bias_takes_over_the_mean_in_front_of_batch_norm_in_evaluation():
         lambda n, key: GatedLinear(n, n, n, rank=n, key=key),
         lambda n, key: ActorCritic(n, n, n, key=key),
         lambda n, key: ResNet18(n, n, n, (n, n), key=key),
+        lambda n, key: Transformer(n, n, n, n // 2, n, n, key=key),
     ],
-    ids=["mlp", "convnet", "gated_linear", "actor_critic", "resnet"],
+    ids=["mlp", "convnet", "gated_linear", "actor_critic", "resnet", "transformer"],
 )
 def test_sizes_may_be_integers_of_numpy(make):
     # Only shapes: the structure holds the static fields, which must be the same numbers of the same type.

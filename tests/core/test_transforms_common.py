@@ -131,6 +131,20 @@ CASES = {
         ),
         maskable=False,
     ),
+    "while_rank_low": Case(
+        lambda: plastax.while_rank_low(
+            plastax.l2_er(features, weight_decay=0.1, er_weight=0.1), features, 2.0, window=3, inputs_like=EXAMPLE
+        ),
+        lambda: plastax.while_rank_low(optax.scale(2.0), features, 0.0),
+        lambda s: plastax.while_rank_low(plastax.add_weight_decay(s), features, s),
+        lambda wrap, s: wrap(plastax.while_rank_low)(optax.scale(2.0), features, s, window=2, inputs_like=EXAMPLE),
+        (
+            (lambda: plastax.while_rank_low(optax.sgd(1.0), features, -1.0), r"fraction must be in \[0, inf\), got -1"),
+            (lambda: plastax.while_rank_low(optax.sgd(1.0), features, 0.5, interval=0), "interval must be a whole"),
+            (lambda: plastax.while_rank_low(optax.sgd(1.0), features, 0.5, window=2), "needs their shape"),
+        ),
+        maskable=False,
+    ),
     "spectral_penalty": Case(
         lambda: plastax.spectral_penalty(0.1, key=KEY),
         lambda: plastax.spectral_penalty(0.0, key=KEY),
@@ -403,7 +417,7 @@ def test_regularizers_go_in_front_of_a_wrapper():
 
 HYPERPARAMETERS = {
     *("strength", "weight_decay", "er_weight", "learning_rate"),
-    *("replacement_rate", "threshold", "shrink", "sigma"),
+    *("replacement_rate", "threshold", "shrink", "sigma", "fraction"),
 }
 
 

@@ -114,6 +114,12 @@ for call in (
     lambda: diagnostics.ggn(mlp, "cross_entropy", params, data),
     lambda: diagnostics.hessian(params, loss, data),
     lambda: jax.jit(lambda p: diagnostics.spectrum(diagnostics.hessian(loss, p, data), key).moment(1))(params),
+    lambda: jax.jit(lambda p: diagnostics.plasticity_report(
+        apply, "cross_entropy", p, data, diagnostics.StepBudget(0.1, 5), key=key).loss_value)(params),
+    lambda: jax.jit(lambda p: diagnostics.exact_gram(diagnostics.ntk(apply, p, data[0])).matrix)(params),
+    lambda: jax.jit(lambda p: diagnostics.Monitor(
+        apply, "cross_entropy", diagnostics.StepBudget(0.1, 5)).measure(p, data, key))(params),
+    lambda: diagnostics.Monitor(apply, "cross_entropy", diagnostics.StepBudget(0.1, 5)).measure(params, data[0], key),
 ):
     try:
         call()
@@ -139,6 +145,10 @@ def test_mistakes_that_annotations_would_catch_are_named_too():
         "TypeError `model` is an Equinox module that does not take (params, inputs)",
         "TypeError the first argument of hessian(loss, params, data) must be a function",
         "ValueError the operator holds traced values",
+        "ValueError plasticity_report got traced values, but it makes decisions on the host: call",
+        "ValueError exact_gram got traced values",
+        "ValueError Monitor.measure got traced values",
+        "ValueError `data` must be a pair (inputs, targets)",
     ]
     lines = run.stdout.splitlines()
     assert len(lines) == len(expected), run.stderr

@@ -281,10 +281,10 @@ def test_equinox_models_bring_their_features_and_the_cheap_setting_costs_what_it
     assert whole.parameters == IN * 5
     assert whole.layers[0].saturated is not None
     assert dataclasses.replace(halves, seconds=0.0) == dataclasses.replace(whole, seconds=0.0)
-    # At most 20 + 20 + 16 products and the gradient, on 256 of 600 samples; a product counts as two gradients.
+    # At most 20 + 20 + 20 products and the gradient, on 256 of 600 samples; a product counts as two gradients.
     assert (whole.samples, whole.samples_given) == (256, 600)
     assert "256 of 600 samples" in str(whole)
-    assert 40 * 256 / 600 < whole.cost_in_gradients <= (2 * 56 + 2) * 256 / 600
+    assert 40 * 256 / 600 < whole.cost_in_gradients <= (2 * 60 + 2) * 256 / 600
 
 
 def test_a_second_report_compiles_nothing():

@@ -11,7 +11,7 @@ import jax
 sys.path.insert(0, str(Path(__file__).parent))
 
 HAS_TRITON_WHEELS = sys.platform == "linux" and platform.machine() == "x86_64"
-NEED_TRITON = ["test_assembler.py", "test_compiled.py", "test_interpreter.py", "test_lowering.py"]
+NEED_TRITON = ["assembler", "compiled", "devices", "interpreter", "lowering", "tuning"]
 
 
 def pytest_addoption(parser):
@@ -31,5 +31,5 @@ def pytest_ignore_collect(collection_path, config):
         return None
     if config.getoption("--device", default=False):
         return True if collection_path.name != "test_device.py" else None
-    missing = collection_path.name in NEED_TRITON and not HAS_TRITON_WHEELS
+    missing = collection_path.stem.removeprefix("test_") in NEED_TRITON and not HAS_TRITON_WHEELS
     return True if missing or collection_path.name == "test_device.py" else None

@@ -1,5 +1,6 @@
 """Programs for GPUs, lowered on a machine without one, and what is in them."""
 
+import re
 import zlib
 
 import jax
@@ -49,3 +50,15 @@ def _ptx_in(message):
         if all(byte & 128 for byte in groups[:-1]) and not groups[-1] & 128 and text.endswith(b"}\n"):
             return text.decode("ascii")
     raise ValueError("found no PTX of a whole kernel")
+
+
+def collectives(text):
+    """What devices send to each other in a partitioned program: each operation with the shape of its result."""
+    names = "all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter"
+    found = re.findall(rf"= (.+?) ({names})(?:-start)?\(", text)
+    return [(name, re.sub(r"\{.*?\}", "", shape)) for shape, name in found]
+
+
+def triton_calls(text):
+    """The shape of the first result of every Triton call in a partitioned program."""
+    return re.findall(r'= \(?(\w+\[[\d,]*\]).*custom_call_target="triton_kernel_call"', text)

@@ -146,7 +146,7 @@ def table(monkeypatch, tmp_path):
         _table.Entry("gram", 30, 100, 1000, "xla", None, {"xla": 20.0, "triton": 30.0}),
         _table.Entry("rank", 8, 64, 0, "xla", None, {"xla": 20.0, "triton": 30.0}),
     ]
-    path.write_text(_table.as_json("NVIDIA Test", 80, {"jax": "0.10.2"}, entries))
+    path.write_text(_table.as_json(_table.Table("NVIDIA Test", 80, {"jax": "0.10.2"}, entries)))
     monkeypatch.setenv("PLASTAX_KERNELS_TABLE", str(path))
     return path
 
@@ -165,16 +165,31 @@ def test_auto_reads_the_table():
 
 
 def test_a_broken_table_is_named(table):
-    for text, reason in (("{", "Expecting property"), ('{"format": 2}', "format is 2, not 1"), ("{}", "format")):
+    content = json.loads(table.read_text())
+
+    def changed(**entry):
+        return json.dumps({**content, "entries": [content["entries"][0] | entry]})
+
+    for text, reason in (
+        ("{", "Expecting property"),
+        ('{"format": 2}', "format is 2, not 1"),
+        ("{}", "'format' is missing"),
+        ('{"format": 1, "entries": []}', "'device' is missing"),
+        (changed(speed=1), "unexpected keyword argument 'speed'"),
+        (changed(path="cuda"), "paths include 'cuda'"),
+        (changed(side="100"), r"sizes include \(1, '100', 1000\)"),
+        (changed(tiles={"TILE": 64}), "tiles for gram include"),
+        (changed(tiles=TILES | {"TILE": 48}), "tiles for gram include .*48"),
+        (changed(operation="rank"), "tiles for rank include"),
+    ):
         table.write_text(text)
-        with pytest.raises(
-            ValueError, match=rf"table\.json is not a table of kernels \(.*{reason}.*bench kernels --tune"
-        ):
+        message = (
+            rf"table\.json is not a table of kernels \(.*{reason}.*\): delete it, or write it again with `plastax bench"
+        )
+        with pytest.raises(ValueError, match=message):
             pick()
-    content = {"format": 1, "entries": [["gram", 1, 2, 3, "cuda", None, {}]]}
-    content["entries"] = [dict(zip(_table.Entry._fields, content["entries"][0], strict=True))]
-    table.write_text(json.dumps(content))
-    with pytest.raises(ValueError, match="paths include 'cuda'"):
+    table.unlink()
+    with pytest.raises(FileNotFoundError, match=r"PLASTAX_KERNELS_TABLE names .*table\.json, which does not exist"):
         pick()
 
 
@@ -187,5 +202,5 @@ def test_the_table_of_a_device(monkeypatch, tmp_path):
     path = _table.table_path("NVIDIA Test")
     path.parent.mkdir(parents=True)
     entries = [_table.Entry("rank", 8, 16, 0, "xla", None, {})]
-    path.write_text(_table.as_json("NVIDIA Test", 80, {}, entries))
+    path.write_text(_table.as_json(_table.Table("NVIDIA Test", 80, {}, entries)))
     assert pick() is None

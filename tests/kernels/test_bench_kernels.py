@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from plastax_benchmarks._errors import UsageError
-from plastax_benchmarks.bench import cases, device_time, kernels, tuning
+from plastax_benchmarks.bench import cases, device_time, hvp, kernels
 from plastax_benchmarks.bench.peaks import Peak, peak_of, roofline_share
-from plastax_kernels import _table
 
 
 @pytest.fixture(autouse=True)
@@ -20,7 +19,6 @@ def tiny(monkeypatch):
     monkeypatch.setattr(cases, "WINDOWS", {"tiny": (6, 9)})
     monkeypatch.setattr(cases, "NETWORKS", {"tiny": (5, 4, 3)})
     monkeypatch.setattr(cases, "HESSIAN_SAMPLES", 7)
-    monkeypatch.setattr(tuning, "WINDOWS", {"tiny": (6, 9)})
 
 
 FAST = ["--seconds", "0", "--batches", "2", "--probes", "2"]
@@ -116,6 +114,15 @@ def test_the_time_is_that_of_one_call():
     assert timed.cold_start > 0.02
 
 
+def test_hessian_vector_products_take_turns_with_autodiff(capsys):
+    hvp.main(["--sizes", "5", "4", "3", "--samples", "7", "--probes", "2", "--rounds", "1", "--json"])
+    report = json.loads(capsys.readouterr().out)
+    assert "5-4-3, 7 samples" in report["title"]
+    (row,) = report["rows"]
+    assert row["probes"] == 2
+    assert row["ratio"]["median"] == pytest.approx(row["vmap(jvp(grad)) s"] / row["mlp_hvp s"])
+
+
 def test_peaks():
     assert peak_of("NVIDIA A100-SXM4-80GB") == Peak(19_500, 19_500, 156_000, 2039)
     assert peak_of("NVIDIA A100-SXM4-80GB", gflops=1.0) == Peak(1.0, 1.0, None, 2039)
@@ -131,40 +138,5 @@ def test_peaks():
 def test_tuning_needs_a_gpu():
     with pytest.raises(UsageError, match=r"--tune needs NVIDIA GPUs of one kind.*the default device is 'cpu'"):
         kernels.main(["--tune"])
-
-
-def test_tuning_writes_the_table_that_auto_reads(monkeypatch, tmp_path, capsys):
-    """With the XLA path in the place of Triton's, and times that are given."""
-    times = {"xla": 2.0, "slow": 3.0, "fast": 1.0}
-
-    def problems(features, capability):
-        assert capability == 90
-
-        def path(name):
-            def function(x):
-                if name == "broken":
-                    raise RuntimeError("spilled")
-                return x
-
-            function.label = name
-            return function
-
-        tiles = [({"TILE": size}, path(name)) for size, name in ((16, "slow"), (32, "fast"), (64, "broken"))]
-        yield "gram", path("xla"), tiles, features
-        yield "rank", path("xla"), tiles[:1], features
-
-    def time_on_device(function, operands, seconds):
-        function(*operands)
-        return None, device_time.Timed([times[function.label]] * 3, 1, 0.0)
-
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(tuning, "device_kind", lambda: "NVIDIA Test")
-    monkeypatch.setattr(tuning, "cuda_capability", lambda: 90)
-    monkeypatch.setattr(tuning, "triton_is_installed", lambda: True)
-    monkeypatch.setattr(tuning, "problems", problems)
-    monkeypatch.setattr(tuning, "time_on_device", time_on_device)
-    kernels.main(["--tune", "--batches", "3"])
-    assert "NVIDIA-Test.json" in capsys.readouterr().out
-    found = _table.lookup("NVIDIA Test", "gram", batch=3, side=6, depth=9)
-    assert found == ("gram", 3, 6, 9, "triton", {"TILE": 32}, {"xla": 2e6, "triton": 1e6})
-    assert _table.lookup("NVIDIA Test", "rank", batch=3, side=6, depth=0).path == "xla"
+    with pytest.raises(UsageError, match=r"--tune measures all operations.*leave out their names"):
+        kernels.main(["gram", "--tune"])

@@ -135,8 +135,11 @@ def mesh_of_one(kind):
     return jax.make_mesh((1,), ("seeds",), axis_types=(kind,))
 
 
-@pytest.mark.parametrize("shape", [(8, 9, 5), (8, 100, 120)], ids=str)
-@pytest.mark.parametrize("function", [triton_gram, triton_rank, kernels.effective_rank_and_gradient])
+# Side 128 is a loop, whose values must vary over devices from the start. Four devices: `devices/check_devices.py`.
+@pytest.mark.parametrize(
+    ("function", "shape"),
+    [(triton_gram, (8, 9, 5)), (triton_rank, (8, 100, 120)), (kernels.effective_rank_and_gradient, (8, 100, 120))],
+)
 def test_inside_shard_map(function, shape):
     mesh = mesh_of_one(AxisType.Auto)
     spec = PartitionSpec("seeds")

@@ -22,6 +22,10 @@ from .xla import eigh, rank_from_eigenpairs
 CUT = 1e-6
 CUT_OF_FLOAT64_FEATURES = 1e-7
 
+# Features with more rows than this (and than columns) are widened to float64 a block of rows at a time, so that memory
+# beside the features and their gradient does not grow with the number of rows.
+BLOCK = 2048
+
 
 def effective_rank_and_gradient(
     features: Float[Array, "*batch samples width"],
@@ -81,10 +85,14 @@ def _compute(features, mask, of, xp, gram, eigenpairs):
         scaled = features / scale
     values, vectors = eigenpairs(gram(scaled, mask))
     rank, matrix = rank_from_eigenpairs(values, vectors, cut=_cut(features), of=of, xp=xp)
-    wide = _masked(scaled.astype(xp.float64), mask, xp)
-    gradient = (matrix @ wide if samples <= width else wide @ matrix) / scale
-    rank_dtype = at_least_float32(features.dtype)
-    return rank.astype(rank_dtype), _masked(gradient, mask, xp).astype(features.dtype)
+
+    def gradient_of(rows, mask):
+        wide = _masked(rows.astype(xp.float64), mask, xp)
+        gradient = (matrix @ wide if samples <= width else wide @ matrix) / scale
+        return _masked(gradient, mask, xp).astype(features.dtype)
+
+    gradient = _each_block(gradient_of, scaled, mask) if xp is jnp and _is_tall(scaled) else gradient_of(scaled, mask)
+    return rank.astype(at_least_float32(features.dtype)), gradient
 
 
 def _masked(features, mask, xp):
@@ -92,7 +100,43 @@ def _masked(features, mask, xp):
 
 
 def _in_xla(features, mask):
-    return gram(features.astype(jnp.float64), mask)
+    if not _is_tall(features):
+        return gram(features.astype(jnp.float64), mask)
+    whole, rest = divmod(features.shape[-2], BLOCK)
+
+    def of_rows(start, number):
+        rows, counts = _rows(features, mask, start, number)
+        wide = _masked(rows.astype(jnp.float64), counts, jnp)
+        # On CPUs, a product of a transposed left operand is slow; the barrier keeps XLA from making it one.
+        return jax.lax.optimization_barrier(wide.mT) @ wide
+
+    # The first block is the start, not zeros: inside shard_map its type is that of the others.
+    total = jax.lax.fori_loop(1, whole, lambda n, total: total + of_rows(n * BLOCK, BLOCK), of_rows(0, BLOCK))
+    total = total + of_rows(whole * BLOCK, rest) if rest else total
+    # The two halves may be rounded differently.
+    return 0.5 * total + 0.5 * total.mT
+
+
+def _is_tall(features):
+    *_, samples, width = features.shape
+    return samples > width and samples >= 2 * BLOCK
+
+
+def _each_block(function, features, mask):
+    """`function` of all rows, a block at a time. The last block overlaps the one before it."""
+    samples = features.shape[-2]
+
+    def write(number, result):
+        start = jnp.minimum(number * BLOCK, samples - BLOCK)
+        block = function(*_rows(features, mask, start, BLOCK))
+        return jax.lax.dynamic_update_slice_in_dim(result, block, start, axis=-2)
+
+    return jax.lax.fori_loop(0, -(-samples // BLOCK), write, features)
+
+
+def _rows(features, mask, start, number):
+    rows = jax.lax.dynamic_slice_in_dim(features, start, number, axis=-2)
+    return rows, None if mask is None else jax.lax.dynamic_slice_in_dim(mask, start, number, axis=-1)
 
 
 def _in_numpy(features, mask):

@@ -17,8 +17,9 @@ from .xla import eigh, rank_from_eigenpairs
 LARGEST_SIDE = 128
 # The eigenvectors of the Triton path are right down to singular values of this share of the largest.
 LEAST_CUT = 1e-6
-# From this batch size on, "auto" takes the Triton path on devices that have not been measured. It is an estimate from
-# operation counts and published times of cuSOLVER.
+# From this batch size on, "auto" takes the Triton path on devices that have not been measured. An estimate: operation
+# counts for an A100 give about 1 ms at side 128 for up to 54 matrices, where published times of cuSOLVER are 0.6 ms for
+# one, 3 ms for 32 and 6 ms for 64.
 LEAST_BATCH = 8
 
 

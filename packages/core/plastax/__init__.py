@@ -4,6 +4,7 @@ from importlib import metadata as _metadata
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from . import models as models
+from ._adapters import Adapter as Adapter, low_rank_adapters as low_rank_adapters, with_adapters as with_adapters
 from ._branch import every as every, run_if as run_if
 from ._effective_rank.loss import (
     effective_rank_gradient as effective_rank_gradient,
@@ -32,6 +33,7 @@ from ._transforms.spectral_penalty import (
 )
 from ._transforms.wasserstein import WassersteinState as WassersteinState, wasserstein as wasserstein
 from ._transforms.weight_decay import WeightDecayState as WeightDecayState, add_weight_decay as add_weight_decay
+from ._transforms.while_rank_low import WhileRankLowState as WhileRankLowState, while_rank_low as while_rank_low
 from ._units.continual_backprop import (
     ContinualBackpropState as ContinualBackpropState,
     UnitStatistics as UnitStatistics,

@@ -55,13 +55,12 @@ from ._features.units import (
     saturated_units as saturated_units,
     unit_scalars as unit_scalars,
 )
-from ._kfac import (
+from ._kfac import kfac_error as kfac_error, kfac_factors as kfac_factors, kfac_layers as kfac_layers
+from ._kfac_layer import (
     KFACError as KFACError,
     KFACFactors as KFACFactors,
     KFACLayer as KFACLayer,
-    kfac_error as kfac_error,
-    kfac_factors as kfac_factors,
-    kfac_layers as kfac_layers,
+    KFACSharedLayer as KFACSharedLayer,
 )
 from ._operators.base import CurvatureOperator as CurvatureOperator
 from ._operators.curvature_residual import curvature_residual as curvature_residual
@@ -77,6 +76,7 @@ from ._report.density_plot import (
     draw_density as draw_density,
     stretch_eigenvalue_axis as stretch_eigenvalue_axis,
 )
+from ._report.monitor import Measured as Measured, Monitor as Monitor
 from ._report.report import (
     CHEAP as CHEAP,
     FULL as FULL,

@@ -102,7 +102,8 @@ def _normal(*shape, seed=0):
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
-def _gram64(features, mask=None):
+def gram64(features: np.ndarray, mask: np.ndarray | None = None) -> np.ndarray:
+    """Gram matrices on the smaller side, by numpy in float64."""
     wide = features.astype(np.float64)
     if mask is not None:
         wide = np.where(mask[..., None], wide, 0)
@@ -118,8 +119,8 @@ def _gram_cases(triton, probes, batches):
             weights = _normal(batch, side, side, seed=2)
             flops, transferred = batch * side * (side + 1) * depth, 4 * batch * (samples * width + side * side)
             for direction, function, operands, truth, factor in (
-                ("forward", kernels.gram, (features,), partial(_gram64, features), 1),
-                ("masked", kernels.gram, (features, mask), partial(_gram64, features, mask), 1),
+                ("forward", kernels.gram, (features,), partial(gram64, features), 1),
+                ("masked", kernels.gram, (features, mask), partial(gram64, features, mask), 1),
                 ("backward", _gram_gradient, (features, weights), partial(_gram_gradient64, features, weights), 3),
             ):
                 yield Case(
@@ -193,13 +194,19 @@ def _rank64(features, mask, forward):
     return (rank,) if forward else (rank, (left * slope[..., None, :]) @ right)
 
 
+def hvp_operands(sizes: Sequence[int], probes: int, samples: int) -> tuple[Any, Any, Any]:
+    """Parameters, batch and vectors for `plastax_kernels.mlp_hvp`."""
+    layers = list(pairwise(sizes))
+    params = [(_normal(a, b) * np.float32((2 / a) ** 0.5), np.zeros(b, np.float32)) for a, b in layers]
+    vectors = [(_normal(probes, a, b, seed=1), _normal(probes, b, seed=2)) for a, b in layers]
+    batch = (_normal(samples, sizes[0], seed=3), np.arange(samples, dtype=np.int32) % sizes[-1])
+    return params, batch, vectors
+
+
 def _hvp_cases(triton, probes, batches):
     for name, sizes in NETWORKS.items():
-        layers = list(pairwise(sizes))
-        params = [(_normal(a, b) * np.float32((2 / a) ** 0.5), np.zeros(b, np.float32)) for a, b in layers]
-        vectors = [(_normal(probes, a, b, seed=1), _normal(probes, b, seed=2)) for a, b in layers]
-        batch = (_normal(HESSIAN_SAMPLES, sizes[0], seed=3), np.arange(HESSIAN_SAMPLES, dtype=np.int32) % sizes[-1])
-        weights = [a * b for a, b in layers]
+        operands = hvp_operands(sizes, probes, HESSIAN_SAMPLES)
+        weights = [a * b for a, b in pairwise(sizes)]
         # Forward and backward once, and for each probe two products forward and four backward; the first layer's
         # inputs do not move, which saves three of them.
         products = 2 * sum(weights) - weights[0] + probes * (6 * sum(weights) - 4 * weights[0])
@@ -207,16 +214,15 @@ def _hvp_cases(triton, probes, batches):
         paths = {
             "xla": Path(kernels.mlp_hvp, "float32"),
             "tf32x3": Path(partial(kernels.mlp_hvp, precision="tf32x3"), "tf32x3"),
-            "vmap_jvp_grad": Path(_hvp_by_autodiff, "float32"),
+            "vmap_jvp_grad": Path(hvp_by_autodiff, "float32"),
         }
-        operands = jax.tree.map(jnp.asarray, (params, batch, vectors))
         yield Case(
             "mlp_hvp",
             f"{name} {'-'.join(map(str, sizes))}, {probes} probes",
             1,
             paths if jax.default_backend() == "gpu" else {key: paths[key] for key in ("xla", "vmap_jvp_grad")},
-            operands,
-            partial(_hvp64, params, batch, vectors),
+            jax.tree.map(jnp.asarray, operands),
+            partial(_hvp64, *operands),
             1e-4,
             2 * HESSIAN_SAMPLES * products,
             4 * (activations + (1 + 2 * probes) * sum(weights)),
@@ -228,10 +234,11 @@ def _hvp64(params, batch, vectors):
     with jax.enable_x64(True), jax.default_device(jax.devices("cpu")[0]):
         wide = jax.tree.map(lambda leaf: leaf.astype(np.float64) if leaf.dtype == np.float32 else leaf, (params, batch))
         tangents = jax.tree.map(lambda leaf: leaf.astype(np.float64), vectors)
-        return jax.tree.map(np.asarray, jax.jit(_hvp_by_autodiff)(*wide, tangents))
+        return jax.tree.map(np.asarray, jax.jit(hvp_by_autodiff)(*wide, tangents))
 
 
-def _hvp_by_autodiff(params, batch, vectors):
+def hvp_by_autodiff(params: Any, batch: Any, vectors: Any) -> Any:
+    """The same by `vmap(jvp(grad))`."""
     inputs, labels = batch
 
     def loss(params):

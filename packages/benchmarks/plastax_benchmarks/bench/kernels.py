@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .._errors import UsageError
 from .parser import bench_parser
 from .peaks import Peak, peak_of, roofline_share
 
@@ -35,9 +36,11 @@ def main(arguments: list[str] | None = None) -> None:
     set_lapack_threads(1)
     device = jax.devices()[0]
     if options.tune:
-        from .tuning import tune
+        if options.operations != list(OPERATIONS):
+            raise UsageError("--tune measures all operations that have a Triton path: leave out their names")
+        from .tuning import BATCHES as TUNED_BATCHES, tune
 
-        print(f"Wrote {tune(options.batches, options.seconds)}")
+        print(f"Wrote {tune(options.batches or TUNED_BATCHES, options.seconds)}")
         return
     triton = device.platform == "gpu" and _triton_works()
     notes = [] if triton else [_why_not(device.platform)]
@@ -48,7 +51,13 @@ def main(arguments: list[str] | None = None) -> None:
             "give --peak-gflops and --peak-gigabytes for the roofline column."
         )
     rows = run(
-        tuple(options.operations), triton, peak, options.probes, options.batches, options.seconds, options.repeats
+        tuple(options.operations),
+        triton,
+        peak,
+        options.probes,
+        options.batches or BATCHES,
+        options.seconds,
+        options.repeats,
     )
     if options.figure is not None:
         from ._kernels_figure import draw
@@ -216,7 +225,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--probes", type=int, default=4, help="vectors at once in HVPs (default 4)")
     parser.add_argument(
-        "--batches", type=int, nargs="+", default=list(BATCHES), metavar="N", help="matrices at once (default 1 8 64)"
+        "--batches", type=int, nargs="+", metavar="N", help="matrices at once (default 1 8 64; 1 4 16 64 with --tune)"
     )
     parser.add_argument("--seconds", type=float, default=1.0, help="time to measure each path (default 1)")
     parser.add_argument("--repeats", type=int, default=20, help="maximum number of rounds of each path (default 20)")

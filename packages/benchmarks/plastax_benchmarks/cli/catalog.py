@@ -75,7 +75,8 @@ def _size(config: RunConfig) -> str:
     if isinstance(config.problem, SlipperyAntSettings):
         first = f"{config.problem.total_steps:,} steps\n{config.network.name}\nbrax {config.problem.backend}"
     else:
-        first = f"{values['num_tasks']} tasks\n{config.network.name}\n{values.get('dataset', 'no data')}"
+        data = values.get("dataset") or values.get("text", "no data")
+        first = f"{values['num_tasks']} tasks\n{config.network.name}\n{data}"
     return f"{first}\n{config.seeds} seeds"
 
 

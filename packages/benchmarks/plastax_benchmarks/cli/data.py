@@ -11,10 +11,10 @@ def list_data(data_dir: Path | None = None) -> None:
         data_dir: folder with data; by default $PLASTAX_DATA_DIR, or ~/.cache/plastax/data.
 
     """
-    from ..data._available import available, describe
+    from ..data import available, describe, describe_text
     from ..data._search import folder
 
-    print(f"data in {folder(data_dir)}\n{describe(available(data_dir))}")
+    print(f"data in {folder(data_dir)}\n{describe(available(data_dir))}\ntext for continual-text\n{describe_text()}")
 
 
 def prepare_data(name: Literal["mnist", "cifar100", "imagenet32"], data_dir: Path | None = None) -> None:

@@ -5,16 +5,17 @@ Their learning rates are high and their batches small, since a network loses pla
 
 from typing import Any
 
+from ..methods import GRADIENT_FORMS
 from .laptop_tuned import TUNED
 
 
 def laptop(problem: str, method: str) -> dict[str, Any]:
     """The values that differ from the defaults of the classes, at laptop scale.
 
-    Where `l2_er_gradient` was not tuned, it has the values of `l2_er`, from which its `er_weight` follows.
+    Where a method of `GRADIENT_FORMS` was not tuned, it has the values of `l2_er`, from which its `er_weight` follows.
     """
     tuned = TUNED.get(problem, {})
-    both = tuned.get("l2_er", {}) if method == "l2_er_gradient" else {}
+    both = tuned.get("l2_er", {}) if method in GRADIENT_FORMS else {}
     return _PROBLEMS[problem] | tuned.get(method, both)
 
 
@@ -67,6 +68,20 @@ _PROBLEMS: dict[str, dict[str, Any]] = {
         "er_interval": 25,
         "er_window": 5,
         "er_learning_rate": 1e-3,
+    },
+    "continual-text": {
+        # 200 steps of Adam in each task.
+        "num_tasks": 20,
+        "train_size": 800,
+        "test_size": 400,
+        "batch_size": 4,
+        "eval_size": 400,
+        "learning_rate": 3e-3,
+        # 512 tokens, twice the units of an MLP.
+        "er_interval": 20,
+        "er_window": 4,
+        "er_learning_rate": 1e-3,
+        "redo_interval": 100,
     },
     "slippery-ant": {
         "backend": "spring",

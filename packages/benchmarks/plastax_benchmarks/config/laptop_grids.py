@@ -140,5 +140,12 @@ _GRIDS: dict[str, LaptopGrid] = {
         _FOUR | {"weight_decay": (3e-4, 3e-3), "er_learning_rate": (1e-3, 1e-2), "replacement_rate": (1e-4, 1e-3)},
         {},
     ),
+    # Adam, whose learning rates are smaller. Effective-rank steps of a new network overshoot at 0.01.
+    "continual-text": LaptopGrid(
+        (3e-4, 1e-3, 3e-3, 1e-2),
+        (1e-3, 3e-3),
+        _FOUR | {"er_learning_rate": (1e-4, 1e-3), "replacement_rate": (1e-4, 1e-3)},
+        {},
+    ),
     "slippery-ant": LaptopGrid((3e-4, 1e-3, 2e-3, 3e-3), (1e-3, 3e-3), _FOUR | {"er_learning_rate": (1e-4, 1e-3)}, {}),
 }

@@ -9,6 +9,7 @@ _PERMUTED_DIGITS = {
     "er": {"er_learning_rate": 3e-2},
     "l2_er": {"weight_decay": 3e-3, "er_learning_rate": 0.1},
     "l2_er_gradient": {"weight_decay": 3e-3, "er_weight": 3.0},
+    "adaptive_l2_er": {"weight_decay": 1e-2, "er_weight": 3.0},
     "cbp": {"replacement_rate": 3e-4},
     "layernorm_l2": {"weight_decay": 3e-4},
     "spectral": {"spectral_strength": 3e-3},

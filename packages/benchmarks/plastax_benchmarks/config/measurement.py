@@ -27,6 +27,8 @@ class TaskMeasurement(Measurement):
     """Whether to measure the accuracy on the previous task, too."""
     yardstick: bool = False
     """Whether to also train a new network on each task, for comparison (takes twice the time)."""
+    monitor_every: int = setting(0)
+    """Units, ranks and sharpness at the start of every N-th task, on 256 of its training rows (0: never)."""
     epsilon_rank_every: int = setting(0)
     """Exact epsilon-rank of the GGN at every N-th task switch, on held-out rows of the new task (0: never)."""
     epsilon_rank_rows: int = 200

@@ -132,6 +132,37 @@ class GatedLinear(Network):
 
 
 @dataclass(frozen=True)
+class Transformer(Network):
+    """A decoder-only transformer."""
+
+    name: ClassVar = "transformer"
+
+    width: int = 64
+    """Width of the residual stream."""
+    heads: int = 4
+    """Attention heads, which share the width."""
+    depth: int = 2
+    """Number of blocks."""
+    mlp_width: int | None = None
+    """Hidden units of each MLP; four times the width by default."""
+    positions: Literal["rotary", "learned"] = "rotary"
+    """Rotary positions, or a learned vector for each position."""
+    norm: Literal["layer", "rms"] = "layer"
+    """LayerNorm or RMSNorm, before attention and MLPs."""
+    activation: Activation = "relu"
+    """Activation of the MLPs."""
+
+    def make(self, input_shape, outputs, options, key):
+        """A `plastax.models.Transformer`."""
+        from plastax.models import Transformer
+
+        given = {"positions": self.positions, "norm": self.norm, "activation": self.activation, **options}
+        return Transformer(
+            outputs, input_shape[0], self.width, self.heads, self.depth, self.mlp_width, key=key, **given
+        )
+
+
+@dataclass(frozen=True)
 class ActorCritic(Network):
     """An actor and a critic with one hidden layer each."""
 
@@ -150,7 +181,9 @@ class ActorCritic(Network):
         return ActorCritic(input_shape[0], outputs, self.width, key=key, **given)
 
 
-NETWORKS: dict[str, type[Network]] = {kind.name: kind for kind in (MLP, ConvNet, ResNet18, GatedLinear, ActorCritic)}
+NETWORKS: dict[str, type[Network]] = {
+    kind.name: kind for kind in (MLP, ConvNet, ResNet18, GatedLinear, Transformer, ActorCritic)
+}
 
 
 def _without_activation(name: str, options: Mapping[str, Any]) -> dict[str, Any]:

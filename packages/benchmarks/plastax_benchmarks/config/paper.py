@@ -3,6 +3,7 @@
 from typing import Any
 
 from .._settings import fields_of
+from ..methods import GRADIENT_FORMS
 from ..problems.catalog import SlipperyAntSettings
 from .networks import ActorCritic
 from .optimizers import Adam
@@ -15,7 +16,7 @@ def paper(problem: str, method: str) -> dict[str, Any]:
     table = {name: entry.value for name, entry in DEFAULTS.get(problem, {}).items()}
     values = _OF_METHODS | _PROBLEMS[problem](table)
     if problem in DEFAULTS:
-        values |= chosen(problem, "l2_er" if method == "l2_er_gradient" else method)
+        values |= chosen(problem, "l2_er" if method in GRADIENT_FORMS else method)
     return values
 
 
@@ -115,6 +116,13 @@ def _slowly_changing_regression(table: dict[str, Any]) -> dict[str, Any]:
     return {"width": 5, "depth": 1, "seeds": 10, **sizes}
 
 
+def _continual_text(table: dict[str, Any]) -> dict[str, Any]:
+    # The paper has no language model. These are the laptop's tasks for a larger network, with longer ones.
+    del table
+    sizes = {"train_size": 16_000, "test_size": 2000, "context": 128, "batch_size": 32, "num_tasks": 200}
+    return {"width": 256, "heads": 8, "depth": 4, "seeds": 5, "learning_rate": 1e-3, "er_interval": 25, **sizes}
+
+
 def _slippery_ant(table: dict[str, Any]) -> dict[str, Any]:
     ours = upgrade({"problem": "slippery-ant", **table})
     names = {*fields_of(SlipperyAntSettings), *fields_of(Adam), *fields_of(ActorCritic)}
@@ -133,5 +141,6 @@ _PROBLEMS = {
     "linearized-mnist": _linearized_mnist,
     "random-label-mnist": _random_label_mnist,
     "slowly-changing-regression": _slowly_changing_regression,
+    "continual-text": _continual_text,
     "slippery-ant": _slippery_ant,
 }

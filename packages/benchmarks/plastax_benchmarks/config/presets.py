@@ -5,7 +5,7 @@ from typing import Any
 
 from .._errors import check_name
 from .._settings import flag, values_for
-from ..methods import check_method
+from ..methods import GRADIENT_FORMS, check_method
 from ..methods.effective_rank import ER
 from ..problems.catalog import check_problem
 from .laptop import laptop
@@ -57,7 +57,7 @@ def configure(problem: str, preset: str = "laptop", method: str = "l2_er", **oth
 
 
 def _gradient_form(method: str, values: Mapping[str, Any]) -> dict[str, float]:
-    """`er_weight` of the method `l2_er_gradient`, from the step size of the method `l2_er`.
+    """`er_weight` of the methods in `GRADIENT_FORMS`, from the step size of the method `l2_er`.
 
     Nothing for other methods, and if the preset has a weight of its own.
 
@@ -69,7 +69,7 @@ def _gradient_form(method: str, values: Mapping[str, Any]) -> dict[str, float]:
     - `method`: its name.
     - `values`: of the preset, with those that replace them.
     """
-    if method != "l2_er_gradient" or "er_weight" in values:
+    if method not in GRADIENT_FORMS or "er_weight" in values:
         return {}
     optimizer = SGD(values.get("learning_rate", SGD.learning_rate), momentum=values.get("momentum", 0.0))
     return {"er_weight": values.get("er_learning_rate", ER.er_learning_rate) / optimizer.slow_rate}

@@ -65,6 +65,12 @@ class RunConfig(Settings):
                 f"--network {self.network.name} cannot take the inputs of {self.problem.name}: choose one of "
                 f"{', '.join(self.problem.networks)}"
             )
+        if self.problem.without_curvature is not None:
+            for name in ("diagnose_every", "epsilon_rank_every"):
+                if getattr(self.measurement, name, 0):
+                    raise ValueError(
+                        f"{flag(name)} does not work on {self.problem.name}: {self.problem.without_curvature}"
+                    )
         if self.method.replaces_units and not self.network.has_resettable_units:
             raise ValueError(
                 f"method {self.method.name} replaces units, but the units of a {self.network.name} network are frozen: "

@@ -12,7 +12,7 @@ from .base import (
     SGDRule as SGDRule,
     SpectralTerm as SpectralTerm,
 )
-from .effective_rank import ER, L2ER, L2ERGradient
+from .effective_rank import ER, GRADIENT_FORMS as GRADIENT_FORMS, L2ER, AdaptiveL2ER, L2ERGradient
 from .penalties import L2Init, Parseval, Spectral, Wasserstein
 from .plain import L2, Backprop, CReLU, LayerNormL2, PerturbL2, Reset, ShrinkAndPerturb
 from .unit_replacement import ContinualBackprop, ContinualBackpropL2, ReDo
@@ -26,6 +26,7 @@ METHODS: dict[str, type[Method]] = {
         ER,
         L2ER,
         L2ERGradient,
+        AdaptiveL2ER,
         ContinualBackprop,
         ContinualBackpropL2,
         LayerNormL2,

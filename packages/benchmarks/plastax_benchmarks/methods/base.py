@@ -61,6 +61,7 @@ class SGDRule(NamedTuple):
 
     - `decay`: the weight decay of kernels.
     - `vector_decay`: that of biases and scales, by default the same.
+    - `active`: a function from the optimizer's state to whether there is any decay; always by default.
     - `anchor`: a function from the optimizer's state to parameters that others decay towards; zero by default.
     - `keep`: the fraction of a parameter that remains after a step.
     - `spectral`: the spectral penalty, if the method has one.
@@ -72,12 +73,19 @@ class SGDRule(NamedTuple):
 
     decay: "float | jax.Array" = 0.0
     vector_decay: "float | jax.Array | None" = None
+    active: Callable[[Any], "jax.Array"] | None = None
     anchor: Callable[[Any], Any] | None = None
     keep: "float | jax.Array" = 1.0
     spectral: SpectralTerm | None = None
     interval: int | None = None
     advance: Callable[[Any, "jax.Array", "dict[str, jax.Array]"], Any] = lambda opt_state, inputs, features: opt_state
     restarts: bool = False
+
+    def in_state(self, opt_state: Any) -> "SGDRule":
+        """The rule for the next steps, in a state of the optimizer."""
+        if self.active is None:
+            return self
+        return self._replace(decay=self.decay * self.active(opt_state).astype("float32"), active=None)
 
 
 @dataclass(frozen=True)

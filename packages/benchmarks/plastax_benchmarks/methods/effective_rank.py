@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from .base import PAPER, Method, RankStep, SGDRule, replace_state
+from .base import PAPER, Method, RankStep, SGDRule, find_state, replace_state
 
 
 @dataclass(frozen=True)
@@ -118,6 +118,87 @@ class L2ERGradient(_Windowed):
 
     def begin_task(self, opt_state):
         """Empties the window of minibatches."""
+        import plastax
+
+        return plastax.restart_windows(opt_state)
+
+
+GRADIENT_FORMS = ("l2_er_gradient", "adaptive_l2_er")
+"""The methods that add the effective-rank gradient before the optimizer. Values of `l2_er` are theirs, too, and their
+`er_weight` follows from its step size, unless they have values of their own."""
+
+
+@dataclass(frozen=True)
+class AdaptiveL2ER(_Windowed):
+    """Weight decay and the effective-rank gradient, only while the effective rank is low: `plastax.while_rank_low`."""
+
+    name: ClassVar = "adaptive_l2_er"
+    words: ClassVar = "l2_er_gradient, switched on while the effective rank is low compared with the start"
+    reference: ClassVar = PAPER
+    color: ClassVar = "#1b9e77"
+    strengths: ClassVar = ("weight_decay", "er_weight")
+
+    weight_decay: float = 1e-3
+    """Strength of the decay: weight_decay * parameter is added to the gradient."""
+    er_weight: float = 1.0
+    """Factor of the effective-rank gradient."""
+    rank_fraction: float = 1.2
+    """Both act while the mean effective rank is below this fraction of what it was after the first `er_interval`
+    steps."""
+
+    def optimizer(self, base, network, key):
+        """The rule around the public transformation, in front of the base optimizer."""
+        import optax
+
+        import plastax
+
+        windows = {
+            "interval": self.er_interval,
+            "window": self.er_window or self.er_interval,
+            "inputs_like": network.minibatch,
+            "layers": network.rank_layers,
+        }
+        regularizer = plastax.l2_er(
+            network.features, weight_decay=self.weight_decay, er_weight=self.er_weight, **windows
+        )
+        return optax.chain(plastax.while_rank_low(regularizer, network.features, self.rank_fraction, **windows), base)
+
+    @property
+    def sgd_rule(self):
+        """Steps with decay while the rule is on. The optimizer takes those with a measurement."""
+        import jax
+        import jax.numpy as jnp
+
+        import plastax
+        from plastax._transforms.minibatch_window import push_several
+
+        def pushed(state, inputs):
+            return replace_state(state, plastax.EffectiveRankState, lambda window: push_several(window, inputs))
+
+        def advance(opt_state, inputs, features):
+            del features
+
+            def change(state):
+                inner = jax.tree.map(
+                    lambda new, old: jnp.where(state.active, new, old),
+                    pushed(state.inner_state, inputs),
+                    state.inner_state,
+                )
+                taken = state.taken + len(inputs) * state.active.astype(jnp.int32)
+                return state._replace(inner_state=inner, window=pushed(state.window, inputs), taken=taken)
+
+            return replace_state(opt_state, plastax.WhileRankLowState, change)
+
+        return SGDRule(
+            decay=self.weight_decay,
+            active=lambda opt_state: find_state(opt_state, plastax.WhileRankLowState).active,
+            interval=self.er_interval,
+            advance=advance,
+            restarts=True,
+        )
+
+    def begin_task(self, opt_state):
+        """Empties the windows of minibatches. The reference stays that of the first task."""
         import plastax
 
         return plastax.restart_windows(opt_state)

@@ -25,6 +25,8 @@ class ProblemSettings(Settings):
     """The networks that accept its inputs, the default first."""
     optimizer: ClassVar[str] = "sgd"
     """The default optimizer."""
+    without_curvature: ClassVar[str | None] = None
+    """Why its curvature cannot be measured, if so."""
 
 
 @dataclass(frozen=True)
@@ -151,6 +153,35 @@ class SlowlyChangingRegressionSettings(SupervisedProblem):
 
 
 @dataclass(frozen=True)
+class ContinualTextSettings(SupervisedProblem):
+    """Text in bytes."""
+
+    name: ClassVar = "continual-text"
+    words: ClassVar = "predicting the next byte of text, with a permuted vocabulary for every task; needs no download"
+    reference: ClassVar = "after permuted MNIST, Goodfellow et al. 2013"
+    module: ClassVar = "continual_text"
+    networks: ClassVar = ("transformer",)
+    optimizer: ClassVar = "adam"
+    without_curvature: ClassVar = (
+        "its exact Gram matrix has a row for each byte that can follow each position, thousands for a single window; "
+        "docs/language_models.md shows what measures a transformer without it"
+    )
+
+    text: Literal["code", "docstrings", "licenses"] = "code"
+    """Text that comes with Python: the sources or the documentation strings of its standard library, or licenses of
+    packages."""
+    text_dir: str | None = None
+    """A folder of text files to use instead, each of which is a section."""
+    text_size: int = 2_000_000
+    """The number of bytes to use, at most."""
+    change: Literal["vocabulary", "text"] = "vocabulary"
+    """What changes from task to task: the numbers of all bytes (and the rows that are drawn), or the section of the
+    text (a module, a license, a file)."""
+    context: int = 32
+    """Bytes that the network reads. A row is a window of that length."""
+
+
+@dataclass(frozen=True)
 class LinearizedMNISTSettings(PermutedMNISTSettings):
     """Permuted digits for the linearized network."""
 
@@ -259,6 +290,7 @@ PROBLEMS: dict[str, type[ProblemSettings]] = {
         IncrementalCIFARSettings,
         RandomLabelMNISTSettings,
         SlowlyChangingRegressionSettings,
+        ContinualTextSettings,
         LinearizedMNISTSettings,
         SlipperyAntSettings,
     )

@@ -4,8 +4,8 @@ import importlib
 from pathlib import Path
 from typing import Any
 
-from ..data import load
-from .catalog import ImageSettings, SupervisedProblem
+from ..data import load, load_text
+from .catalog import ContinualTextSettings, ImageSettings, SupervisedProblem
 from .stream import Problem
 
 
@@ -21,18 +21,20 @@ def load_problem(settings: SupervisedProblem, data_dir: Path | None = None) -> t
 
     The problem, and the data for its methods.
     """
-    images = None
+    loaded = None
+    if isinstance(settings, ContinualTextSettings):
+        loaded = load_text(settings.text, settings.text_dir, settings.text_size)
     if isinstance(settings, ImageSettings):
         # Only the required rows are decoded: all of ImageNet takes 4 GB.
         per_class = settings.train_size if settings.counts_per_class else None
-        images = load(settings.dataset, data_dir, per_class=per_class)
-    problem, data = make_problem(settings, images)
+        loaded = load(settings.dataset, data_dir, per_class=per_class)
+    problem, data = make_problem(settings, loaded)
     smallest = min(problem.train_count(task) for task in (0, settings.num_tasks - 1))
     if settings.batch_size > smallest:
         raise ValueError(f"--batch-size {settings.batch_size} is more than the {smallest} training rows of a task")
     return problem, data
 
 
-def make_problem(settings: SupervisedProblem, images: Any) -> tuple[Problem, Any]:
-    """A problem and its data on the device, from loaded images (`None` if the problem needs none)."""
-    return importlib.import_module(f".{settings.module}", __package__).make(settings, images)
+def make_problem(settings: SupervisedProblem, loaded: Any) -> tuple[Problem, Any]:
+    """A problem and its data on the device, from loaded images or text (`None` if the problem needs neither)."""
+    return importlib.import_module(f".{settings.module}", __package__).make(settings, loaded)

@@ -1,7 +1,7 @@
 """What all problems have in common: a stream of tasks made from arrays and a key."""
 
 from abc import ABC, abstractmethod
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -34,10 +34,10 @@ class Task(NamedTuple):
 
 
 class Examples(NamedTuple):
-    """Inputs of a network and their targets: classes, or numbers."""
+    """Inputs of a network and their targets: classes, or numbers. Sequences of tokens have a target for each token."""
 
-    inputs: Float[Array, "rows ..."]
-    targets: Int[Array, " rows"] | Float[Array, "rows outputs"]
+    inputs: Float[Array, "rows ..."] | Int[Array, "rows time"]
+    targets: Int[Array, " rows"] | Int[Array, "rows time"] | Float[Array, "rows outputs"]
 
 
 class Problem(ABC):
@@ -49,6 +49,8 @@ class Problem(ABC):
     input_shape: tuple[int, ...]
     outputs: int
     loss: Loss
+    input_dtype: Any = jnp.float32
+    """The type of inputs: int32 for tokens."""
 
     @abstractmethod
     def task(self, data: PyTree, key: PRNGKeyArray, number: Int[Array, ""]) -> Task:
@@ -62,7 +64,7 @@ class Problem(ABC):
     def train_count(self, number: int) -> int:
         """The number of training rows of a task."""
 
-    def active(self, task: Task, outputs: Float[Array, "rows outputs"]) -> Float[Array, "rows outputs"]:
+    def active(self, task: Task, outputs: Float[Array, "rows ..."]) -> Float[Array, "rows ..."]:
         """Masks the outputs of inactive classes. Most problems use all outputs."""
         del task
         return outputs

@@ -18,7 +18,7 @@ from .statistics import quarter
 
 
 MAY_DIFFER = {"seed", "seeds", "num_tasks", "total_steps", "out", "data_dir", "yardstick", "evaluate_previous"} | {
-    f"{what}_every" for what in ("checkpoint", "diagnose", "epsilon_rank", "log")
+    f"{what}_every" for what in ("checkpoint", "diagnose", "epsilon_rank", "monitor", "log")
 }
 """Runs of one method that only differ in these form one line: more seeds, or more tasks, of the same experiment."""
 

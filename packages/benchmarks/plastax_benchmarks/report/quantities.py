@@ -69,6 +69,8 @@ def main_quantity(problem: str, known: Collection[str]) -> str:
 def quantities(group: Group, asked: str | None = None) -> tuple[Quantity, ...]:
     """The measures of a group, the main one first: rewards and returns, else accuracies, else losses (regression).
 
+    Text has accuracies and losses.
+
     If labels are random, accuracy on held-out rows means nothing and is left out. Accuracy on the training rows at the
     end of a task shows memorization if there are several epochs.
 
@@ -84,7 +86,9 @@ def quantities(group: Group, asked: str | None = None) -> tuple[Quantity, ...]:
     random_labels = group.problem.startswith("random-label")
     several_epochs = any((line.runs[0].config.get("epochs") or 1) > 1 for line in group.lines)
     accuracies = [ONLINE, TRAIN] if random_labels else [ONLINE, TEST, TRAIN] if several_epochs else [ONLINE, TEST]
-    found = present([*RETURNS, EPISODE_LENGTH]) or present(accuracies) or present(LOSSES)
+    # Language models are compared by their losses, too: nats per byte.
+    losses = LOSSES if group.problem.startswith("continual-text") else ()
+    found = present([*RETURNS, EPISODE_LENGTH]) or present([*accuracies, *losses]) or present(LOSSES)
     known = [one.field for one in found]
     if asked is not None and asked not in known:
         choice = f"{did_you_mean(asked, known)}choose one of {', '.join(known)}" if known else "they have none"

@@ -93,6 +93,8 @@ def of_last_checkpoint(
     with usage_errors():
         config = RunConfig.from_json(values, data_dir=data_dir, out=run)
         assert isinstance(config.problem, SupervisedProblem)
+        if config.problem.without_curvature is not None:
+            raise UsageError(f"{run} is a run of {config.problem.name}: {config.problem.without_curvature}")
         members = members_of(config, sweep)
     names = {
         ReportPlace(0, member.seed, swept_name(member.values), "end", "train"): i for i, member in enumerate(members)

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
+LABELS = 4
+"""Labels of the legend that fit below a panel."""
+
+
 class Panel(NamedTuple):
     """One pair of axes: a quantity of all lines of a problem, or its gap to new networks on the same tasks."""
 
@@ -42,7 +46,7 @@ def draw_curves(rows: Sequence[Sequence[Panel]], path: Path, smooth: str) -> tup
 
     **Arguments:**
 
-    - `rows`: the panels of each row.
+    - `rows`: the panels of each row. Rows of one panel become one row.
     - `path`: the file, without its ending.
     - `smooth`: `"savgol"` draws smoothed means in front of the means themselves; `"none"` draws means.
 
@@ -50,8 +54,10 @@ def draw_curves(rows: Sequence[Sequence[Panel]], path: Path, smooth: str) -> tup
 
     The files.
     """
+    columns = max(map(len, rows))
+    if columns == 1:  # One problem: its panels are next to each other.
+        rows, columns = [[panel for row in rows for panel in row]], len(rows)
     with figure_style():
-        columns = max(map(len, rows))
         figure = new_figure(3.4 * columns, 2.7 * len(rows) + 0.5)
         axes = figure.subplots(len(rows), columns, squeeze=False)
         for row, panels in zip(axes, rows, strict=True):
@@ -64,7 +70,9 @@ def draw_curves(rows: Sequence[Sequence[Panel]], path: Path, smooth: str) -> tup
             handles, labels = axis.get_legend_handles_labels()
             found |= dict(zip(labels, handles, strict=True))
         names = sorted(found, key=METHODS.index)
-        figure.legend([found[name] for name in names], names, loc="outside lower center", ncols=len(names))
+        figure.legend(
+            [found[name] for name in names], names, loc="outside lower center", ncols=min(len(names), LABELS * columns)
+        )
         return save_figure(figure, path)
 
 

@@ -114,7 +114,18 @@ def _bars(axis: "Axes", problem: str, times: Mapping[str, Sequence[float]]) -> N
     names = list(times)
     medians = [float(np.median(times[name])) for name in names]
     bars = axis.barh(names, medians, color=[method_look(name).color for name in names])
-    axis.bar_label(bars, [f"{found[name]:.2f}x" for name in names], padding=2, fontsize=7)
+    ends = np.array([(min(times[name]), max(times[name])) for name in names]).T
+    axis.hlines(names, *ends, color="#111111", lw=1)
+    # At the end of the longer of bar and line.
+    for bar, name, end in zip(bars, names, ends[1], strict=True):
+        axis.annotate(
+            f"{found[name]:.2f}x",
+            (end, bar.get_y() + bar.get_height() / 2),
+            xytext=(3, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=7,
+        )
     axis.invert_yaxis()
     axis.margins(x=0.18)
     axis.grid(visible=False)
@@ -134,7 +145,8 @@ def _claim(problem: str, times: Mapping[str, Sequence[float]], *, busy: bool) ->
 FIGURE = PaperFigure(
     "runtime",
     "the time of a training step of each method on three problems",
-    "Bars are milliseconds per step on this machine; the numbers next to them are ratios to plain backprop.",
+    "Bars are milliseconds per step on this machine (medians; lines from the fastest to the slowest round). The "
+    "numbers next to them are ratios to plain backprop in the same round.",
     no_runs,
     draw_runtime,
     {LAPTOP: 300.0, PAPER: 3600.0},

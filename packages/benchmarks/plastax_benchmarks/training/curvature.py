@@ -64,7 +64,7 @@ def diagnose(
     For each kind of rows (`"train"`, `"held_out"`) its name, a line for `diagnostics.jsonl`, and the plasticity report
     as JSON. Raises a `ValueError` if the network has diverged.
     """
-    budget = _budget(trainer, view, values)
+    budget = step_budget(trainer, view, values)
     for name, held_out in ROWS.items():
         key = _key(view, held_out)
         model, examples = look(trainer, learner, view, key, trainer.config.measurement.diagnose_size, held_out)
@@ -122,7 +122,7 @@ def epsilon_rank_at(
     The number of eigenvalues of the generalized Gauss-Newton matrix above the threshold, the threshold, and the
     number of rows that were used. For a linearized network also the numbers of its raw tangent kernel.
     """
-    budget = _budget(trainer, view, values)
+    budget = step_budget(trainer, view, values)
     eps = budget.threshold if eps is None else eps
     model, examples = look(trainer, learner, view, _key(view, True), rows, held_out=True)
     gram = _exact_gram(trainer, learner, model, examples, rows)
@@ -148,8 +148,8 @@ def _exact_gram(
     )
 
 
-def _budget(trainer: Trainer, view: TaskView, values: Mapping[str, Any]) -> diagnostics.StepBudget:
-    """The effective learning rate, and the steps of a task."""
+def step_budget(trainer: Trainer, view: TaskView, values: Mapping[str, Any]) -> diagnostics.StepBudget:
+    """The effective learning rate, and the steps of a task, of a member with these values of the swept settings."""
     rate = trainer.config.replace(**values).optimizer.slow_rate
     return diagnostics.StepBudget(rate, trainer.steps_in(int(view.index)), CONTRACTION)
 

@@ -70,16 +70,19 @@ def _measure(
     key = jax.random.fold_in(jax.random.fold_in(view.keys.order, view.index), 1 + held_out)
     examples, weights = some_examples(trainer.problem, view.data, task, key, size, held_out=held_out)
     counted = jax.eval_shape(lambda x: trainer.apply(learner, task, x, train=False)[1], examples.inputs)
-    layers = trainer.network.rank_layers
+    layers, with_units = trainer.network.rank_layers, trainer.network.unit_layers
+    names = list(counted) if with_units is None else with_units
 
     def chunk(batch):
         inputs, targets, weight = batch
         outputs, features, _ = trainer.apply(learner, task, inputs, train=False)
         value, right = losses(trainer.problem, outputs, targets), hits(trainer.problem, outputs, targets)
-        active = {name: ~dead for name, dead in diagnostics.dead_units(features).items()}
+        active = {
+            name: ~dead for name, dead in diagnostics.dead_units({name: features[name] for name in names}).items()
+        }
         share = {
-            name: jnp.mean(jnp.abs(leaf), axis=tuple(range(1, leaf.ndim - 1))).T @ weight
-            for name, leaf in features.items()
+            name: jnp.mean(jnp.abs(features[name]), axis=tuple(range(1, features[name].ndim - 1))).T @ weight
+            for name in names
         }
         return value, right, active, share, {name: features[name] for name in layers}
 
@@ -87,9 +90,14 @@ def _measure(
     count = jnp.sum(weights)
     score = Score(jnp.sum(right * weights) / count, jnp.sum(value * weights) / count)
     mask = weights > 0
-    ranks = {name: plastax.effective_rank(kept[name].astype(jnp.float32), mask=mask) for name in layers}
-    active = {name: jnp.any(active[name], axis=0) for name in counted}
-    return score, ranks, active, {name: jnp.sum(share[name], axis=0) / count for name in counted}
+    of_rank = trainer.rows(kept)
+    ranks = {
+        # A sequence has a row for each token.
+        name: plastax.effective_rank(rows.astype(jnp.float32), mask=jnp.repeat(mask, len(rows) // len(mask)))
+        for name, rows in of_rank.items()
+    }
+    active = {name: jnp.any(active[name], axis=0) for name in names}
+    return score, ranks, active, {name: jnp.sum(share[name], axis=0) / count for name in names}
 
 
 def _in_chunks(function, batch: PyTree, size: int):

@@ -33,7 +33,7 @@ from ..runs import (
     terminate_like_interrupt,
     versions,
 )
-from .curvature import diagnose, epsilon_rank_at
+from .curvature import diagnose, epsilon_rank_at, step_budget
 from .distributed.processes import Processes, open_folder
 from .distributed.shares import Part, Restored, Shares, checksum
 from .distributed.wire import Package
@@ -233,10 +233,14 @@ class Loop:
         every = self.measurement.epsilon_rank_every
         if every and task > 0 and (task - 1) % every == 0:
             diagnoses += self._epsilon_ranks(learners, task)
+        every = self.measurement.monitor_every
+        monitored = self._monitor(learners, task) if every and task % every == 0 else {}
         ready = time.perf_counter()
         learners, totals = self._train(learners, task, steps, advance)
         trained = time.perf_counter()
         rows = self._rows(task, steps, totals, learners)
+        for i, numbers in monitored.items():
+            rows[i]["monitor"] = numbers
         if self.measurement.evaluate_previous and task > 0:
             self._add_previous_accuracy(rows, learners, task)
         if self.measurement.yardstick:
@@ -329,6 +333,17 @@ class Loop:
             counted = {"samples": found.samples, "eps": found.eps, "epsilon_rank": found.count}
             lines.append(names | counted | dict(found.raw))
         return self._collected(lines)
+
+    def _monitor(self, learners: list[Learner], task: int) -> dict[int, dict[str, float]]:
+        """For each member of this process, the numbers of the monitor before a task."""
+        found = {}
+        for group, learner in zip(self.groups, learners, strict=True):
+            measured = jax.device_get(group.replicas.measure(learner, task))
+            for k, i in enumerate(group.places):
+                budget = step_budget(group.trainer, group.replicas.view(k, task), self.own[i].values)
+                own = jax.tree.map(lambda leaf, k=k: leaf[k], measured)
+                found[i] = group.replicas.monitor.scalars(own, budget)
+        return found
 
     def _collected(self, values: list) -> list:
         """The values of all processes, in process 0."""

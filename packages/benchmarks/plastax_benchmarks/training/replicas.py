@@ -7,10 +7,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
+import plastax_diagnostics as diagnostics
+
 from ..config import RunConfig
 from . import batch_one as _batch_one, evaluate as _evaluate
 from .devices import OneDevice
 from .members import Member
+from .monitor import measure, monitor_of
 from .task import NOTHING, Learner, Replica, TaskView, Totals, Trainer, keys_of
 
 
@@ -68,6 +71,8 @@ class Replicas:
         self._test_accuracy = over_replicas(
             lambda learner, replica, view: _evaluate.test_accuracy(trainer, learner, view)
         )
+        self.monitor = monitor_of(trainer)
+        self._measure = over_replicas(lambda learner, replica, view: measure(self.monitor, trainer, learner, view))
         self._known_orders: tuple[int, Array] | None = None
 
     def init(self, index: int) -> Learner:
@@ -109,6 +114,10 @@ class Replicas:
     def test_accuracy(self, learner: Learner, index: int) -> Array:
         """Accuracy on held-out rows of a task."""
         return self.devices.real(self._call(self._test_accuracy, (learner,), jnp.asarray(index)))
+
+    def measure(self, learner: Learner, index: int) -> diagnostics.Measured:
+        """What the monitor measures at the start of a task, with an axis of members."""
+        return self.devices.real(self._call(self._measure, (learner,), jnp.asarray(index)))
 
     def _call(self, program: Callable, own: tuple, *numbers: Array):
         """Calls a program with the values of all replicas."""

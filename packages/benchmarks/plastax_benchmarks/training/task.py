@@ -195,8 +195,18 @@ class Trainer:
         return self.problem.active(task, outputs), features, state
 
     def features(self, params: PyTree, inputs: Array, model_state: PyTree = None) -> dict[str, Array]:
-        """Features as in training: BatchNorm uses the statistics of the inputs, and does not update its own."""
-        return eqx.combine(params, self.static)(inputs, model_state, train=True)[1]
+        """Features as in training, for effective rank: with a row for each sample, or for each token of a sequence.
+
+        BatchNorm uses the statistics of the inputs, and does not update its own.
+        """
+        features = eqx.combine(params, self.static)(inputs, model_state, train=True)[1]
+        return self.rows(features)
+
+    def rows(self, features: dict[str, Array]) -> dict[str, Array]:
+        """Features for effective rank: tokens of a sequence are rows, and positions of an image stay as they are."""
+        if len(self.problem.input_shape) > 1 or self.problem.input_dtype != jnp.int32:
+            return features
+        return {name: leaf.reshape(-1, leaf.shape[-1]) for name, leaf in features.items()}
 
     def _examples(self, view: TaskView, task: Task, orders: Array, numbers: Int[Array, " steps"]) -> Examples:
         """The examples of some steps, one minibatch after the other."""
@@ -250,6 +260,7 @@ class Trainer:
         config = self.config.replace(**replica.values)
         rule = config.method.sgd_rule
         assert rule is not None
+        rule = rule.in_state(learner.opt_state)
 
         def of_outputs(outputs, target):
             outputs, target = self.problem.active(steps.task, outputs[None]), target[None]
@@ -297,7 +308,9 @@ class Trainer:
     def _optimizer(self, replica: Replica) -> optax.GradientTransformationExtraArgs:
         """Clipping, then the method's optimizer. The effective-rank step is not part of it: `train` takes that step."""
         config = self.config.replace(**replica.values)
-        minibatch = jax.ShapeDtypeStruct((self.settings.batch_size, *self.problem.input_shape), jnp.float32)
+        minibatch = jax.ShapeDtypeStruct(
+            (self.settings.batch_size, *self.problem.input_shape), self.problem.input_dtype
+        )
         network = NetworkView(self.features, self.network.rank_layers, minibatch, self.network.resettable_units)
         # The same kind of Adam for all methods, whether they reset units or not.
         base = config.optimizer.make(resets_units=True)
@@ -319,17 +332,24 @@ def epoch_orders(key: PRNGKeyArray, rows: RowIndices, epochs: int) -> Int[Array,
 
 
 def losses(problem: Problem, outputs: Array, targets: Array) -> Float[Array, " rows"]:
-    """The loss of each row: cross-entropy, or half the squared error."""
+    """The loss of each row: cross-entropy (its mean over the tokens of a sequence), or half the squared error."""
     if problem.loss == "cross_entropy":
-        return optax.softmax_cross_entropy_with_integer_labels(outputs, targets)
+        return _over_tokens(optax.softmax_cross_entropy_with_integer_labels(outputs, targets))
     return 0.5 * jnp.sum(jnp.square(outputs - targets), axis=-1)
 
 
 def hits(problem: Problem, outputs: Array, targets: Array) -> Float[Array, " rows"]:
-    """1 for each row that is classified correctly, 0 for the others (and for all rows of a regression)."""
+    """1 for each row that is classified correctly, 0 for the others (and for all rows of a regression).
+
+    For sequences, the fraction of tokens that are predicted correctly.
+    """
     if problem.loss == "cross_entropy":
-        return (jnp.argmax(outputs, axis=-1) == targets).astype(jnp.float32)
+        return _over_tokens((jnp.argmax(outputs, axis=-1) == targets).astype(jnp.float32))
     return jnp.zeros(outputs.shape[0])
+
+
+def _over_tokens(values: Float[Array, "rows *time"]) -> Float[Array, " rows"]:
+    return jnp.mean(values.reshape(len(values), -1), axis=1)
 
 
 def some_examples(

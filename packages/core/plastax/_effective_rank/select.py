@@ -1,21 +1,23 @@
 """Selects layers by name."""
 
 from collections.abc import Callable, Sequence
+from fnmatch import fnmatchcase
 from typing import Any
 
 import jax
 from jaxtyping import PyTree
 
 
-LayerFilter = Sequence[str] | Callable[[str], bool] | None
-"""Names of layers, a predicate on names, or `None` for all."""
+LayerFilter = str | Sequence[str] | Callable[[str], bool] | None
+"""A name or a pattern, several of them, a predicate on names, or `None` for all layers."""
 
 
 def select_layers(features: PyTree, layers: LayerFilter = None) -> dict[str, Any]:
     """Selects arrays of a pytree of features by name.
 
     A name is the path of a leaf, with slashes: `"dense1"` in a dictionary, `"0"` in a tuple, `"actor/dense1"` in nested
-    dictionaries. In `layers`, a name also selects everything below it.
+    dictionaries. In `layers`, a name also selects everything below it. In a pattern, `*` stands for any characters,
+    `?` for one, and `[135]` for one of those.
 
     !!! example
 
@@ -25,13 +27,14 @@ def select_layers(features: PyTree, layers: LayerFilter = None) -> dict[str, Any
 
         features = {"conv1": jnp.ones((4, 8, 8, 3)), "head": {"dense1": jnp.ones((4, 16))}}
         plastax.select_layers(features, ["head"])  # {"head/dense1": ...}
+        plastax.select_layers(features, "*/dense*")  # the same
         plastax.select_layers(features, lambda name: "dense" in name)  # the same
         ```
 
     **Arguments:**
 
     - `features`: any pytree of arrays.
-    - `layers`: names, or a predicate on names, or `None` for all leaves.
+    - `layers`: a name or a pattern (`"block*.mlp"`), a sequence of them, a predicate on names, or `None` for all.
 
     **Returns:**
 
@@ -51,16 +54,21 @@ def select_layers(features: PyTree, layers: LayerFilter = None) -> dict[str, Any
     if callable(layers):
         chosen = {name: leaf for name, leaf in leaves.items() if layers(name)}
     else:
-        if isinstance(layers, str):
-            raise TypeError(f"`layers` takes a sequence of names, got the string {layers!r}: write [{layers!r}]")
-
-        def below(name, layer):
-            return name == layer or name.startswith(f"{layer}/")
-
-        missing = [layer for layer in layers if not any(below(name, layer) for name in leaves)]
+        wanted = [layers] if isinstance(layers, str) else layers
+        missing = [layer for layer in wanted if not any(_selects(layer, name) for name in leaves)]
         if missing:
             raise ValueError(f"no layer named {missing}: there are {list(leaves)}")
-        chosen = {name: leaf for name, leaf in leaves.items() if any(below(name, layer) for layer in layers)}
+        chosen = {name: leaf for name, leaf in leaves.items() if any(_selects(layer, name) for layer in wanted)}
     if not chosen:
         raise ValueError(f"`layers` selects none of {list(leaves)}")
     return chosen
+
+
+def _selects(layer: str, name: str) -> bool:
+    # Names first: those of some frameworks contain brackets.
+    return any(layer == part or fnmatchcase(part, layer) for part in _with_parents(name))
+
+
+def _with_parents(name: str) -> list[str]:
+    parts = name.split("/")
+    return ["/".join(parts[:end]) for end in range(1, len(parts) + 1)]

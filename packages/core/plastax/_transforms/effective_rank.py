@@ -7,17 +7,18 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from plastax_kernels._sharding import varying_axes
 
 from .._branch import every
 from .._checks import check_callable, check_interval
-from .._effective_rank.loss import FeaturesFn, RankFn, rank_and_gradient
+from .._effective_rank.loss import FeaturesFn, RankFn
 from .._effective_rank.rank import effective_rank
 from .._effective_rank.select import LayerFilter
 from .hyperparameters import Hyperparameter, check_hyperparameter, injectable, value_at
 from .make import add_scaled, transformation
+from .measure import Mask, Measure
 from .minibatch_window import check_window, filled, init_window, push, stacked
 from .nnx_closure import captured_nnx_state, warn_of_frozen_state
 from .weight_decay import add_weight_decay
@@ -36,12 +37,17 @@ def l2_er(
     *,
     weight_decay: Hyperparameter,
     er_weight: Hyperparameter,
-    mask: PyTree | Callable[[PyTree], Any] | None = None,
+    mask: Mask = None,
     interval: int = 1,
     window: int = 1,
     inputs_like: Any = None,
     layers: LayerFilter = None,
     rank: RankFn = effective_rank,
+    samples: int | None = None,
+    rows: int | None = None,
+    sketch: int | None = None,
+    key: PRNGKeyArray | None = None,
+    er_mask: Mask = None,
 ) -> optax.GradientTransformationExtraArgs:
     r"""L2 and effective-rank regularization together, as part of the gradient.
 
@@ -83,9 +89,9 @@ def l2_er(
     - `weight_decay`: the factor of the parameters in the gradient, not negative; twice the $\lambda$ of a penalty
         $\lambda \|\theta\|^2$. A number or an optax schedule.
     - `er_weight`: the factor of the effective-rank gradient, not negative. A number or an optax schedule.
-    - `mask`: which parameters decay, as in [`plastax.add_weight_decay`][]. The effective-rank gradient reaches all
-        parameters.
-    - `interval`, `window`, `inputs_like`, `layers`, `rank`: as in [`plastax.add_effective_rank`][].
+    - `mask`: which parameters decay, as in [`plastax.add_weight_decay`][]. The effective-rank gradient reaches those of
+        `er_mask`.
+    - all others: as in [`plastax.add_effective_rank`][].
 
     **Returns:**
 
@@ -106,6 +112,11 @@ def l2_er(
             inputs_like=inputs_like,
             layers=layers,
             rank=rank,
+            samples=samples,
+            rows=rows,
+            sketch=sketch,
+            key=key,
+            er_mask=er_mask,
         ),
     )
 
@@ -120,6 +131,11 @@ def add_effective_rank(
     inputs_like: Any = None,
     layers: LayerFilter = None,
     rank: RankFn = effective_rank,
+    samples: int | None = None,
+    rows: int | None = None,
+    sketch: int | None = None,
+    key: PRNGKeyArray | None = None,
+    er_mask: Mask = None,
 ) -> optax.GradientTransformationExtraArgs:
     """Adds `er_weight` times the gradient of the effective-rank loss to the updates, every `interval` steps.
 
@@ -153,9 +169,10 @@ def add_effective_rank(
 
     **Arguments:**
 
-    - `features`: a pure function from `(params, inputs)` to a pytree of [samples, width] arrays, the hidden features of
-        dense layers. With `update(..., model_state=s)` it is called as `features(params, inputs, s)`: state that
-        changes during training (statistics of BatchNorm) goes there, never into a closure.
+    - `features`: a pure function from `(params, inputs)` to a pytree of arrays, the hidden features of dense layers:
+        [samples, width], or [samples, time, width] for sequences. With `update(..., model_state=s)` it is called as
+        `features(params, inputs, s)`: state that changes during training (statistics of BatchNorm) goes there, never
+        into a closure.
     - `er_weight`: the factor of the gradient, not negative; a number or an optax schedule, evaluated at the number of
         updates before this one.
     - `interval`: the number of steps from one addition to the next.
@@ -164,6 +181,14 @@ def add_effective_rank(
         `window > 1`.
     - `layers`: which of the features count, see [`plastax.select_layers`][].
     - `rank`: the measure of rank, see [`plastax.effective_rank_loss`][].
+    - `samples`: run only this many samples of the window again, a random choice each time: the second forward and
+        backward pass costs that much less. `None` for all of them.
+    - `rows`, `sketch`: compute the effective rank of this many rows, and within this many directions, see
+        [`plastax.effective_rank_loss`][].
+    - `key`: for these random choices. The number of updates so far is folded in. `jax.random.key(0)` by default.
+    - `er_mask`: which parameters get the effective-rank gradient: a pytree of booleans like the parameters (or a prefix
+        of it), or a function from the parameters to one. All of them by default. The others are constants to it: their
+        gradient is zero and costs nothing.
 
     **Returns:**
 
@@ -178,15 +203,9 @@ def add_effective_rank(
         factor = value_at(er_weight, updates_before)
         return found, jax.tree.map(lambda g: jnp.asarray(factor, g.dtype) * g, gradient)
 
+    measure = Measure(layers, rank, samples, rows, sketch, key, er_mask)
     return windowed(
-        "add_effective_rank",
-        add,
-        features,
-        interval=interval,
-        window=window,
-        inputs_like=inputs_like,
-        layers=layers,
-        rank=rank,
+        "add_effective_rank", add, features, measure, interval=interval, window=window, inputs_like=inputs_like
     )
 
 
@@ -194,12 +213,11 @@ def windowed(
     name: str,
     act: Act,
     features: FeaturesFn,
+    measure: Measure,
     *,
     interval: int,
     window: int,
     inputs_like: Any,
-    layers: LayerFilter,
-    rank: RankFn,
 ) -> optax.GradientTransformationExtraArgs:
     """A transformation that adds the second result of `act` to the updates at every `interval`-th step.
 
@@ -222,14 +240,13 @@ def windowed(
 
         def rank_and_gradient_at(params):
             with _naming_masked_parameters(name, params):
-                found, gradient = rank_and_gradient(
+                found, gradient = measure.rank_and_gradient(
                     features,
                     params,
                     stacked(state, inputs),
                     model_state=model_state,
                     mask=filled(state, interval if effective_rank_due is None else 1),
-                    layers=layers,
-                    rank=rank,
+                    step=updates_before,
                 )
             # Inside shard_map, devices that share parameters share a state, which holds their mean.
             axes = tuple(sorted(varying_axes(found) - varying_axes(params)))

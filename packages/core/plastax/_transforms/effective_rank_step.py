@@ -5,6 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import optax
+from jaxtyping import PRNGKeyArray
 
 from plastax_kernels._sharding import varying_axes, varying_over
 
@@ -16,6 +17,7 @@ from .._types import Scalar
 from .effective_rank import windowed
 from .hyperparameters import Hyperparameter, check_hyperparameter, injectable, value_at
 from .make import add_scaled
+from .measure import Mask, Measure
 
 
 # The least size of a parameter, as a root mean square, that a relative step is measured against: as in Adafactor, so
@@ -35,6 +37,11 @@ def effective_rank_step(
     inputs_like: Any = None,
     layers: LayerFilter = None,
     rank: RankFn = effective_rank,
+    samples: int | None = None,
+    rows: int | None = None,
+    sketch: int | None = None,
+    key: PRNGKeyArray | None = None,
+    er_mask: Mask = None,
 ) -> optax.GradientTransformationExtraArgs:
     """Plain gradient steps that raise the effective rank, taken after the optimizer's own step.
 
@@ -82,8 +89,9 @@ def effective_rank_step(
 
     **Arguments:**
 
-    - `features`: a pure function from `(params, inputs)` to a pytree of [samples, width] arrays, the hidden features of
-        dense layers. With `update(..., model_state=s)` it is called as `(params, inputs, s)`.
+    - `features`: a pure function from `(params, inputs)` to a pytree of arrays, the hidden features of dense layers:
+        [samples, width], or [samples, time, width] for sequences. With `update(..., model_state=s)` it is called as
+        `(params, inputs, s)`.
     - `learning_rate`: the learning rate of the effective-rank step, not negative; a number or an optax schedule,
         evaluated at the number of updates before this one.
     - `interval`: the number of steps from one effective-rank step to the next.
@@ -95,6 +103,8 @@ def effective_rank_step(
         `window > 1`.
     - `layers`: which of the features count, see [`plastax.select_layers`][].
     - `rank`: the measure of rank, see [`plastax.effective_rank_loss`][].
+    - `samples`, `rows`, `sketch`, `key`, `er_mask`: as in [`plastax.add_effective_rank`][]. All `steps` in a row use
+        the same random choice.
 
     **Returns:**
 
@@ -135,15 +145,9 @@ def effective_rank_step(
         start = (nothing, jax.tree.map(jnp.zeros_like, params))
         return jax.lax.fori_loop(0, steps, one_step, start, unroll=steps == 1)
 
+    measure = Measure(layers, rank, samples, rows, sketch, key, er_mask)
     return windowed(
-        "effective_rank_step",
-        descend,
-        features,
-        interval=interval,
-        window=window,
-        inputs_like=inputs_like,
-        layers=layers,
-        rank=rank,
+        "effective_rank_step", descend, features, measure, interval=interval, window=window, inputs_like=inputs_like
     )
 
 

@@ -5,11 +5,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from plastax_kernels._sharding import gathered, varying_axes, varying_over
 
 from .._checks import check_count
+from .._effective_rank.rows import choose
 
 
 class EffectiveRankState(NamedTuple):
@@ -132,6 +133,17 @@ def filled(state: EffectiveRankState, interval: int) -> Bool[Array, " samples"] 
     if window <= interval:
         return None
     return jnp.repeat(jnp.arange(window, dtype=jnp.int32) < state.since_restart, samples)
+
+
+def some_samples(
+    inputs: PyTree[Array], mask: Bool[Array, " samples"] | None, samples: int | None, key: PRNGKeyArray
+) -> tuple[PyTree[Array], Bool[Array, " chosen"] | None]:
+    """A random choice of that many samples: all of them if there are not more."""
+    total = len(jax.tree.leaves(inputs)[0])
+    if samples is None or samples >= total:
+        return inputs, mask
+    index, mask = choose(total, samples, key, mask)
+    return jax.tree.map(lambda leaf: gathered(jnp.asarray(leaf))[index], inputs), mask
 
 
 def restart_windows(opt_state: PyTree) -> PyTree:

@@ -46,8 +46,10 @@ def role_by_shape_and_name(path: tuple, leaf: Array) -> Role:
     """A guess that fits Equinox, Flax (linen and nnx), our own models and plain pytrees.
 
     The name comes first: `bias`, `offset`, `beta` and `shift` are biases, `scale` and `gamma` are scales, for
-    any shape. Of the others, those with two and more axes are kernels; a vector is a scale if it is a `weight`
-    (Equinox's LayerNorm), a bias if it has no name or one that begins with b, and neither otherwise (a `log_std`).
+    any shape. An `embedding` is neither of them nor a kernel, because its rows are looked up (Equinox calls that of
+    `eqx.nn.Embedding` a `weight`: pass a `role` of your own). Of the others, those with two and more axes are
+    kernels; a vector is a scale if it is a `weight` (Equinox's LayerNorm), a bias if it has no name or one that begins
+    with b, and neither otherwise (a `log_std`).
     """
     entries = [jax.tree_util.keystr((entry,), simple=True).lower() for entry in path]
     name = next((entry for entry in reversed(entries) if entry != "value"), "")
@@ -55,6 +57,8 @@ def role_by_shape_and_name(path: tuple, leaf: Array) -> Role:
         return "bias"
     if any(word in name for word in ("scale", "gamma")):
         return "scale"
+    if "embedding" in name:
+        return "other"
     if leaf.ndim >= 2:
         return "kernel"
     if leaf.ndim == 1 and "weight" in name:

@@ -11,3 +11,4 @@ from .gated_linear import GatedLinear as GatedLinear, GatedLinearState as GatedL
 from .mlp import MLP as MLP
 from .nn import BatchNormState as BatchNormState
 from .resnet import ResNet18 as ResNet18
+from .transformer import Transformer as Transformer

@@ -26,7 +26,7 @@ class Dense(eqx.Module):
         self.kernel = kernel_init(key, (in_size, out_size))
         self.bias = jnp.zeros(out_size)
 
-    def __call__(self, x: Float[Array, "batch in"]) -> Float[Array, "batch out"]:
+    def __call__(self, x: Float[Array, "*batch in"]) -> Float[Array, "*batch out"]:
         """The outputs for a batch."""
         return x @ self.kernel + self.bias
 
@@ -85,6 +85,23 @@ class LayerNorm(eqx.Module):
         mean = jnp.mean(wide, axis=-1, keepdims=True)
         variance = jnp.var(wide, axis=-1, keepdims=True)
         return _standardize(x, mean, variance, self.epsilon) * self.scale + self.bias
+
+
+class RMSNorm(eqx.Module):
+    """Divides by the root mean square over the last axis, which is computed in float32."""
+
+    scale: Float[Array, " units"]
+    epsilon: float = eqx.field(static=True)
+
+    def __init__(self, size: int, *, epsilon: float = 1e-6):
+        self.scale = jnp.ones(size)
+        self.epsilon = epsilon
+
+    def __call__(self, x: Float[Array, "*batch units"]) -> Float[Array, "*batch units"]:
+        """The normalized features, in their own dtype."""
+        wide = widened(x)
+        mean_square = jnp.mean(jnp.square(wide), axis=-1, keepdims=True)
+        return (wide * jax.lax.rsqrt(mean_square + self.epsilon)).astype(x.dtype) * self.scale
 
 
 class BatchNormState(NamedTuple):

@@ -1,6 +1,6 @@
 """Where the units of a model are, for methods that reset units."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from .._units.description import Incoming, Outgoing, Units
@@ -47,6 +47,16 @@ def resettable(
     return Units(features, tuple(incoming), (outgoing,))
 
 
+def check_one_feature_per_unit(activations: Iterable[str]) -> None:
+    """Raises for concatenated ReLU, whose units cannot be replaced."""
+    if "crelu" in activations:
+        raise ValueError(
+            "a model with activation='crelu' has no resettable units: each unit is read as two features (its positive "
+            "and its negative part), so features and outgoing weights do not match units one to one. "
+            "Use another activation, or a method that does not reset units."
+        )
+
+
 def resettable_chain(
     model: Any,
     names: Sequence[str],
@@ -65,12 +75,7 @@ def resettable_chain(
     - `head`: picks the layer that reads the last of them.
     - `positions`: for each layer, the number of positions that are flattened behind it. All 1 by default.
     """
-    if any(hidden.activation == "crelu" for hidden in chain(model)):
-        raise ValueError(
-            "a model with activation='crelu' has no resettable units: each unit is read as two features (its positive "
-            "and its negative part), so features and outgoing weights do not match units one to one. "
-            "Use another activation, or a method that does not reset units."
-        )
+    check_one_feature_per_unit(hidden.activation for hidden in chain(model))
 
     def reader(params, i):
         return [*(hidden.layer for hidden in chain(params)[1:]), head(params)][i]

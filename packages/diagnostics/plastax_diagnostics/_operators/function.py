@@ -1,12 +1,21 @@
 """Models and losses as functions that are pytrees."""
 
 import inspect
+import logging
+import weakref
 from collections.abc import Callable
+from types import CodeType
 from typing import Any
 
 import equinox as eqx
 import jax
 from jaxtyping import Array, Float, Int, PyTree
+
+
+log = logging.getLogger(__name__)
+
+WARN_AT = 3
+"""The number of function objects with the same code from which a loop is the likely reason."""
 
 
 class PlainFunction(eqx.Module):
@@ -25,6 +34,33 @@ def as_function(function: Callable) -> Callable:
     if isinstance(function, (eqx.Module, jax.tree_util.Partial)):
         return function  # pyright: ignore[reportReturnType]
     return PlainFunction(function)
+
+
+_SEEN: weakref.WeakKeyDictionary[CodeType, weakref.WeakSet] = weakref.WeakKeyDictionary()
+_NUMBER: weakref.WeakKeyDictionary[CodeType, int] = weakref.WeakKeyDictionary()
+
+
+def warn_if_written_in_a_loop(*functions: Any) -> None:
+    """Logs a warning at the third function object with the same code: each of them is compiled, and kept in memory.
+
+    That is what a `lambda` written inside a loop amounts to. Functions are compared by identity, because two functions
+    of the same code may differ in what they close over.
+    """
+    for function in functions:
+        code = getattr(function, "__code__", None)
+        if code is None or function in _SEEN.setdefault(code, weakref.WeakSet()):
+            continue
+        _SEEN[code].add(function)
+        _NUMBER[code] = _NUMBER.get(code, 0) + 1
+        if _NUMBER[code] == WARN_AT:
+            log.warning(
+                "this is function object number %d with the code of %s (%s, line %d), and each is compiled again: "
+                "define it once, outside of the loop, or keep one plastax_diagnostics.Monitor",
+                WARN_AT,
+                function.__qualname__,
+                code.co_filename,
+                code.co_firstlineno,
+            )
 
 
 def check_model(model: Any) -> None:
@@ -68,7 +104,7 @@ class ApplyModel(eqx.Module):
     train: bool = eqx.field(static=True)
     outputs: Int[Array, " outputs"] | None
 
-    def __call__(self, params: PyTree, inputs: Any) -> Float[Array, "samples outputs"]:
+    def __call__(self, params: PyTree, inputs: Any) -> Float[Array, "samples *positions outputs"]:
         """The outputs."""
         outputs, _, _ = self._apply(params, inputs)
         return outputs if self.outputs is None else outputs[..., self.outputs]

@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import PyTree
+from jaxtyping import Array, Float, PyTree
 
 from plastax_kernels import mlp_hvp
 
@@ -52,6 +53,22 @@ class Hessian(CurvatureOperator):
         value = self.samples.sum(self.loss, self.params)
         weight = jnp.where(jnp.isfinite(value), 1 / self.samples.size, jnp.nan).astype(value.dtype)
         return relu_multiplier(mlp_hvp, self, network, loss, targets, weight)
+
+
+@eqx.filter_jit
+def value_and_gradient(operator: Hessian) -> tuple[Float[Array, ""], PyTree]:
+    """The loss of all samples, and its gradient with respect to the selected parameters."""
+
+    def of_chunk(loss, params, data):
+        weight = jax.tree.leaves(data)[0].shape[0] / operator.samples.size
+
+        def value(selection):
+            return loss(operator.replaced(params, selection), data)
+
+        found = jax.value_and_grad(value)(params if operator.where is None else operator.where(params))
+        return jax.tree.map(lambda leaf: weight * leaf, found)
+
+    return operator.samples.sum(of_chunk, operator.loss, operator.params)
 
 
 def hessian(

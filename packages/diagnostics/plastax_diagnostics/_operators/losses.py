@@ -46,8 +46,10 @@ class OutputLoss(eqx.Module):
     def root_transpose(self, outputs: Outputs, targets: Targets, vectors: Outputs) -> Outputs:
         """The product B^T v."""
 
-    def roots(self, outputs: Outputs, targets: Targets) -> Float[Array | np.ndarray, "samples outputs outputs"]:
-        """The matrix B for every sample, for outputs [samples, outputs]."""
+    def roots(
+        self, outputs: Outputs, targets: Targets
+    ) -> Float[Array | np.ndarray, "samples *positions outputs outputs"]:
+        """The matrix B of every sample, or of every position of it; for a general loss, of all positions together."""
         unit = jnp.eye(outputs.shape[-1], dtype=outputs.dtype)
         columns = jax.vmap(lambda column: self.root(outputs, targets, jnp.broadcast_to(column, outputs.shape)))(unit)
         return jnp.moveaxis(columns, 0, -1)

@@ -21,6 +21,15 @@ def is_traced(leaf: Any) -> bool:
     return isinstance(leaf, jax.core.Tracer)  # pyright: ignore[reportAttributeAccessIssue]
 
 
+def check_not_traced(tree: PyTree, name: str, instead: str) -> None:
+    """Raises for values inside `jax.jit` and the like, where a function cannot make decisions on the host."""
+    if any(map(is_traced, jax.tree.leaves(tree))):
+        raise ValueError(
+            f"{name} got traced values, but it makes decisions on the host: call it outside of jax.jit, jax.vmap and "
+            f"jax.grad, or {instead}"
+        )
+
+
 def working_dtype(params: PyTree, dtype: Any) -> np.dtype:
     """The dtype that an operator computes in: the given one, or float32 or the wider type of the parameters."""
     if dtype is not None:

@@ -20,6 +20,10 @@ FLOOR = 1e-7
 """Where the filled area ends: the density of one eigenvalue in a million is about a millionth."""
 
 
+LABEL_WIDTH = 0.24
+"""The distance between labels of the axis, in inches."""
+
+
 def stretched_density(
     nodes: Float[np.ndarray, " nodes"], weights: Float[np.ndarray, " nodes"], eps: float
 ) -> tuple[Vector, Vector]:
@@ -56,17 +60,22 @@ def stretch_eigenvalue_axis(axis: Any, smallest: float, largest: float, eps: flo
     """
     axis.set_xscale("asinh", linear_width=eps)
     axis.set_xlim(eps * np.sinh(np.arcsinh(smallest / eps) - 1), eps * np.sinh(np.arcsinh(largest / eps) + 1))
-    axis.set_xticks(*ticks(smallest, largest, eps))
+    inches = axis.get_window_extent().width / axis.get_figure().dpi
+    axis.set_xticks(*ticks(smallest, largest, eps, most=inches / LABEL_WIDTH))
 
 
-def ticks(smallest: float, largest: float, eps: float) -> tuple[list[float], list[str]]:
-    """Zero, and at most four powers of ten on either side, with their names."""
-    first = int(np.ceil(np.log10(eps)))
+def ticks(smallest: float, largest: float, eps: float, most: float) -> tuple[list[float], list[str]]:
+    """Zero, and powers of ten on either side, with their names: about `most` if they are equally far apart."""
+    low, high = np.arcsinh(min(smallest, 0.0) / eps), np.arcsinh(max(largest, 0.0) / eps)
+    gap = (high - low + 2) / most
     places, names = [0.0], ["0"]
     for sign, reach in ((-1, -smallest), (1, largest)):
+        last = 0.0
         if reach > eps:
-            powers = range(first, int(np.ceil(np.log10(reach))) + 1)
-            for power in powers[:: -(-len(powers) // 4)]:
-                places.append(sign * 10.0**power)
-                names.append(f"${'-' if sign < 0 else ''}10^{{{power}}}$")
+            for power in range(int(np.ceil(np.log10(eps))), int(np.ceil(np.log10(reach))) + 1):
+                place = np.arcsinh(10.0**power / eps)
+                if place - last >= gap:
+                    last = place
+                    places.append(sign * 10.0**power)
+                    names.append(f"${'-' if sign < 0 else ''}10^{{{power}}}$")
     return places, names

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import PRNGKeyArray, PyTree
@@ -18,12 +17,12 @@ from .._collapse.condition import NecessaryCondition, necessary_condition
 from .._collapse.plasticity import plasticity_score
 from .._collapse.residual import confident_mistakes, refined_residual_measure, residual_of
 from .._operators.applicable import NotApplicableError
-from .._operators.function import ApplyModel, check_model
-from .._operators.hessian import hessian
+from .._operators.function import ApplyModel, check_model, warn_if_written_in_a_loop
+from .._operators.hessian import hessian, value_and_gradient
 from .._operators.losses import LossLike, task_loss
 from .._operators.model import ModelOperator, as_pairs, model_operator
 from .._operators.ntk import Gram, as_gram
-from .._operators.precision import precision
+from .._operators.precision import check_not_traced, precision
 from .._operators.samples import Samples
 from .._programs.dense_layers import only_dense_layers
 from .._spectrum.result import Spectrum
@@ -72,8 +71,8 @@ class Effort:
 FULL = Effort(order=90, probes=1, residual_order=128, samples=2000, exact=True, dtype=np.float64)
 """For a task switch: the paper's order and number of samples."""
 
-CHEAP = Effort(order=20, probes=1, residual_order=16, samples=256, exact=False, dtype=None)
-"""For use during training: 56 products with matrices of 256 samples."""
+CHEAP = Effort(order=20, probes=1, residual_order=20, samples=256, exact=False, dtype=None)
+"""For use during training: 60 products with matrices of 256 samples. The orders are equal, so they share programs."""
 
 
 def plasticity_report(
@@ -147,19 +146,21 @@ def plasticity_report(
     begin = time.perf_counter()
     check_key(key)
     check_model(model)
+    check_not_traced((params, data, key), "plasticity_report", "use plastax_diagnostics.Monitor.traced inside")
+    warn_if_written_in_a_loop(model, loss, features)
     if features is None and isinstance(model, ApplyModel):
         features = model.features
     samples = as_pairs(data)
     given = samples.size
     keys = jax.random.split(key, 4)
-    samples = _draw(samples, effort.samples, keys[0])
+    samples = draw(samples, effort.samples, keys[0])
     eps = budget.threshold if effort.eps is None else float(effort.eps)
 
     def spectrum_of(operator, key):
         return spectrum(operator, key, order=effort.order, probes=effort.probes, exact=effort.exact)
 
     curved = hessian(task_loss(model, loss), params, samples)
-    value, gradient = _value_and_gradient(curved)
+    value, gradient = value_and_gradient(curved)
     if not np.isfinite(float(value)):
         raise ValueError(f"the loss is {float(value)}: a network that has diverged has no curvature to report")
     found = spectrum_of(curved, keys[1])
@@ -181,7 +182,7 @@ def plasticity_report(
     compared, reason = None, ""
     if fresh is not None:
         # On one device: a few samples may not be spread evenly over several.
-        some = _draw(Samples(samples.data, samples.chunk), effort.trial_samples, keys[3])
+        some = draw(Samples(samples.data, samples.chunk), effort.trial_samples, keys[3])
         try:
             compared = plasticity_score(model, loss, params, some, budget, fresh=fresh, num_fresh=num_fresh)
             # The results of new networks are kept, and not counted.
@@ -200,8 +201,8 @@ def plasticity_report(
         budget=budget,
         eps=eps,
         goal=goal,
-        hessian=_curvature(found, eps),
-        gram=None if gram_found is None else _curvature(gram_found, eps),
+        hessian=CurvatureSummary.of(found, eps),
+        gram=None if gram_found is None else CurvatureSummary.of(gram_found, eps),
         residual=residual,
         condition=condition,
         layers=() if features is None else layer_summaries(features, params, samples.data[0], effort.dormant_threshold),
@@ -265,7 +266,8 @@ def _name(loss: LossLike) -> str:
     return "custom loss" if name == "<lambda>" else name
 
 
-def _draw(samples: Samples, most: int, key: PRNGKeyArray) -> Samples:
+def draw(samples: Samples, most: int, key: PRNGKeyArray) -> Samples:
+    """At most that many samples, drawn without replacement."""
     if samples.size <= most:
         return samples
     return samples.of(_drawn(samples.data, key, most))
@@ -276,35 +278,6 @@ def _drawn(data, key, most):
     size = jax.tree.leaves(data)[0].shape[0]
     chosen = jax.random.choice(key, size, (most,), replace=False)
     return jax.tree.map(lambda leaf: leaf[chosen], data)
-
-
-@eqx.filter_jit
-def _value_and_gradient(operator):
-    def of_chunk(loss, params, data):
-        weight = jax.tree.leaves(data)[0].shape[0] / operator.samples.size
-        return jax.tree.map(lambda leaf: weight * leaf, jax.value_and_grad(loss)(params, data))
-
-    return operator.samples.sum(of_chunk, operator.loss, operator.params)
-
-
-def _curvature(found: Spectrum, eps: float) -> CurvatureSummary:
-    extremes = found.extremes
-    nodes = np.concatenate(found.nodes)
-    weights = np.concatenate(found.weights) / found.probes
-    return CurvatureSummary(
-        size=found.size,
-        epsilon_rank=found.epsilon_rank(eps),
-        largest=extremes.largest,
-        smallest=extremes.smallest,
-        trace=found.trace,
-        # It is at least 1 by definition, but the estimate from a single probe can be smaller.
-        stable_rank=max(found.stable_rank, 1.0) if found.norm > 0 else 0.0,
-        negative_share=found.negative_mass(eps),
-        exact=found.exact,
-        nodes=tuple(nodes.tolist()),
-        weights=tuple(weights.tolist()),
-        probes=found.probes,
-    )
 
 
 def _products(found: Spectrum) -> int:

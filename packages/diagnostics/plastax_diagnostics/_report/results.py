@@ -8,11 +8,15 @@ from dataclasses import dataclass
 from types import NoneType, UnionType
 from typing import Any
 
+import numpy as np
+
 from .._collapse.budget import StepBudget
 from .._collapse.condition import NecessaryCondition
 from .._collapse.plasticity import Plasticity
 from .._collapse.residual import Bracket
 from .._spectrum.estimate import Estimate
+from .._spectrum.result import Spectrum
+from .html import html
 from .scalars import scalars
 from .table import table
 
@@ -47,6 +51,25 @@ class CurvatureSummary:
     nodes: tuple[float, ...]
     weights: tuple[float, ...]
     probes: int = 1
+
+    @staticmethod
+    def of(found: Spectrum, eps: float) -> "CurvatureSummary":
+        """The summary of a spectrum, with the counts above a threshold."""
+        extremes = found.extremes
+        return CurvatureSummary(
+            size=found.size,
+            epsilon_rank=found.epsilon_rank(eps),
+            largest=extremes.largest,
+            smallest=extremes.smallest,
+            trace=found.trace,
+            # It is at least 1 by definition, but the estimate from a single probe can be smaller.
+            stable_rank=max(found.stable_rank, 1.0) if found.norm > 0 else 0.0,
+            negative_share=found.negative_mass(eps),
+            exact=found.exact,
+            nodes=tuple(np.concatenate(found.nodes).tolist()),
+            weights=tuple((np.concatenate(found.weights) / found.probes).tolist()),
+            probes=found.probes,
+        )
 
 
 @dataclass(frozen=True)
@@ -168,6 +191,9 @@ class PlasticityReport:
 
     def __str__(self) -> str:
         return table(self)
+
+    def _repr_html_(self) -> str:
+        return html(self)
 
     def scalars(self) -> dict[str, float]:
         """The numbers of the report as a flat dictionary, for W&B, TensorBoard or a table.

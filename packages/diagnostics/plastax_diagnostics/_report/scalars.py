@@ -18,6 +18,8 @@ def scalars(report: "PlasticityReport") -> dict[str, float]:
     found = {
         "loss": report.loss_value,
         "eps": report.eps,
+        "weight_norm": math.hypot(*(row.weight_norm for row in report.norms)),
+        "gradient_norm": math.hypot(*(row.gradient_norm for row in report.norms)),
         "samples": report.samples,
         "cost_in_gradients": report.cost_in_gradients,
         "seconds": report.seconds,
@@ -26,19 +28,19 @@ def scalars(report: "PlasticityReport") -> dict[str, float]:
         score = report.plasticity
         found |= {"plasticity": score.value, "plasticity_lower": score.lower, "plasticity_upper": score.upper}
     for part in ("hessian", "gram", "residual"):
-        found |= _numbers(f"{part}/", getattr(report, part))
+        found |= numbers_of(f"{part}/", getattr(report, part))
     if report.condition is not None:
         found["condition/step_size"] = report.condition.step_size
         found["condition/required"] = report.condition.required
     for layer in report.layers:
-        found |= _numbers(f"layers/{layer.name}/", layer)
+        found |= numbers_of(f"layers/{layer.name}/", layer)
     for row in report.norms:
         name = re.sub(r"[^\w]+", ".", row.name).strip(".")
         found |= {f"norms/{name}/weight": row.weight_norm, f"norms/{name}/gradient": row.gradient_norm}
     return {name: float(value) for name, value in found.items() if math.isfinite(value)}
 
 
-def _numbers(prefix: str, part: object) -> dict[str, float]:
+def numbers_of(prefix: str, part: object) -> dict[str, float]:
     """The numeric fields of a part of the report; estimates give three numbers."""
     found = {}
     for field in dataclasses.fields(part) if dataclasses.is_dataclass(part) else ():

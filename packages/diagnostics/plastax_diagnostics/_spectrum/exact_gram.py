@@ -17,7 +17,7 @@ from jaxtyping import Float, PyTree
 from .._operators.ggn import GGN
 from .._operators.model import ModelOperator
 from .._operators.ntk import Gram, as_gram, model_outputs
-from .._operators.precision import cast_floats, precision
+from .._operators.precision import cast_floats, check_not_traced, precision
 from .._programs.dense_layers import dense_layers
 
 
@@ -93,6 +93,7 @@ def exact_gram(operator: Gram | GGN) -> ExactGram:
         raise TypeError(
             f"exact_gram needs an operator of loss_weighted_gram, ntk or ggn, got {type(operator).__name__}"
         )
+    check_not_traced(operator, "exact_gram", "take the products of the operator")
     gram = as_gram(operator)
     if gram.in_size() > LARGEST:
         raise ValueError(

@@ -25,6 +25,17 @@ GUARD = 64
 """A new direction shorter than this many roundings of the operator's scale is noise: the Krylov space is exhausted."""
 
 
+class Coefficients(NamedTuple):
+    """What a Lanczos run leaves on the device, besides its basis."""
+
+    diagonal: Float[Array, " order"]
+    off_diagonal: Float[Array, " order"]
+    scale: Float[Array, ""]
+    asymmetry: Float[Array, ""]
+    steps: Int[Array, ""]
+    active: Bool[Array, ""]
+
+
 class _Probe(NamedTuple):
     basis: Float[Array, "order size"]
     vector: Float[Array, " size"]
@@ -112,7 +123,20 @@ def tridiagonalize(
             progress(int(max(probe.steps for probe in probes)), order)
         if not any(bool(probe.active) for probe in probes):
             break
-    return [_finish(operator, probe, length) for probe, length in zip(probes, lengths, strict=True)]
+    size, dtype = operator.in_size(), _dtype(operator)
+    return [finish(_coefficients(probe), size, dtype, length) for probe, length in zip(probes, lengths, strict=True)]
+
+
+def traced_coefficients(
+    operator: lx.AbstractLinearOperator, starts: Sequence[Array], order: int
+) -> tuple[Coefficients, ...]:
+    """The same as a traceable function, for use inside a program. `finish` makes each result a `Tridiagonal`."""
+    probes = _run(operator, [_begin(start, order)[0] for start in starts], jnp.asarray(order, jnp.int32))
+    return tuple(map(_coefficients, probes))
+
+
+def _coefficients(probe: _Probe) -> Coefficients:
+    return Coefficients(*(getattr(probe, name) for name in Coefficients._fields))
 
 
 @partial(jax.jit, static_argnums=1)
@@ -138,6 +162,10 @@ def _begin(start: Float[Array, " size"], order: int) -> tuple[_Probe, Float[Arra
 def _advance(operator_and_stop, probes):
     # The last step is an argument of the program, so that progress reports do not compile it again.
     operator, stop = operator_and_stop
+    return _run(operator, probes, stop)
+
+
+def _run(operator, probes: list[_Probe], stop: Int[Array, ""]) -> list[_Probe]:
     _, unravel = ravel_pytree(jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), operator.in_structure()))
 
     multiply = operator.multiplier() if isinstance(operator, CurvatureOperator) else one_by_one(operator.mv)
@@ -197,23 +225,24 @@ def _step(probe: _Probe, image: Float[Array, " size"]) -> _Probe:
     )
 
 
-def _finish(operator, probe: _Probe, length: float) -> Tridiagonal:
-    steps = int(probe.steps)
-    diagonal = np.asarray(probe.diagonal, np.float64)[:steps]
-    off_diagonal = np.asarray(probe.off_diagonal, np.float64)[:steps]
+def finish(found: Coefficients, size: int, dtype: Any, length: float) -> Tridiagonal:
+    """The tridiagonal matrix on the host, of an operator of that size and dtype. Raises unless it can be trusted."""
+    steps = int(found.steps)
+    diagonal = np.asarray(found.diagonal, np.float64)[:steps]
+    off_diagonal = np.asarray(found.off_diagonal, np.float64)[:steps]
     if not (np.isfinite(diagonal).all() and np.isfinite(off_diagonal).all()):
         raise FloatingPointError(
             f"the operator gave NaN or infinity at step {steps} of Lanczos: "
             "check the loss and its gradient at these parameters"
         )
-    eps = float(np.finfo(probe.basis.dtype).eps)
-    scale = float(probe.scale)
-    if float(probe.asymmetry) > eps**0.3 * scale:
+    eps = float(jnp.finfo(dtype).eps)
+    scale = float(found.scale)
+    if float(found.asymmetry) > eps**0.3 * scale:
         raise ValueError(
             "the operator is not symmetric: Lanczos met a component of "
-            f"{float(probe.asymmetry) / scale:.2g} of its scale where a symmetric operator has none"
+            f"{float(found.asymmetry) / scale:.2g} of its scale where a symmetric operator has none"
         )
-    complete = not bool(probe.active) or steps == operator.in_size()
+    complete = not bool(found.active) or steps == size
     return Tridiagonal(diagonal, off_diagonal[:-1], 0.0 if complete else float(off_diagonal[-1]), length)
 
 

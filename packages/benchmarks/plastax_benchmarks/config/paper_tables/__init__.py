@@ -14,7 +14,7 @@
 """
 
 from ..._settings import fields_of
-from ...methods import METHODS
+from ...methods import GRADIENT_FORMS, METHODS
 from .defaults import DEFAULTS
 from .entries import Entry, Sweep
 from .sweeps import SWEEPS
@@ -117,7 +117,7 @@ def notes(problem: str, method: str | None = None) -> dict[str, str]:
 
     A dictionary from our field name to a note; entries of the table of defaults have the paper's names.
     """
-    if method == "l2_er_gradient":
+    if method in GRADIENT_FORMS:
         found = {field: note for field, note in notes(problem, "l2_er").items() if field != "er_learning_rate"}
         return found | {"er_weight": GRADIENT_FORM}
     if method in METHODS and method not in SWEEPS.get(problem, {method}):

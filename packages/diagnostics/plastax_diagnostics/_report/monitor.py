@@ -1,0 +1,265 @@
+"""Measures a network during training: one compiled program, plain numbers, and no errors when training diverges."""
+
+import logging
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+
+from .._collapse.budget import StepBudget
+from .._features.units import unit_scalars
+from .._operators.function import ApplyModel, as_function, check_model, warn_if_written_in_a_loop
+from .._operators.hessian import hessian, value_and_gradient
+from .._operators.losses import LossLike, OutputLoss, TaskLoss, as_loss
+from .._operators.mean import check_mean
+from .._operators.model import as_pairs
+from .._operators.precision import check_not_traced, precision
+from .._operators.samples import Samples
+from .._spectrum.lanczos import Coefficients, finish, traced_coefficients
+from .._spectrum.result import Spectrum
+from .._spectrum.spectrum import check_key
+from .report import CHEAP, draw
+from .results import CurvatureSummary
+from .scalars import numbers_of
+
+
+log = logging.getLogger(__name__)
+
+
+class Measured(NamedTuple):
+    """What a [`plastax_diagnostics.Monitor`][] measures on the device. [`plastax_diagnostics.Monitor.scalars`][] makes
+    numbers of it.
+
+    **Arguments:**
+
+    - `loss`: the loss of the batch.
+    - `weight_norm`, `gradient_norm`: of all (selected) parameters together.
+    - `layers`: [`plastax_diagnostics.unit_scalars`][] of the features.
+    - `lanczos`: one Lanczos run with the Hessian for each probe.
+    - `size`: the number of (selected) parameters.
+    """
+
+    loss: Float[Array, ""]
+    weight_norm: Float[Array, ""]
+    gradient_norm: Float[Array, ""]
+    layers: dict[str, Float[Array, ""]]
+    lanczos: tuple[Coefficients, ...]
+    size: Int[Array, ""]
+
+
+class Monitor:
+    """Measures the plasticity of a network while it trains.
+
+    Everything is one program, compiled at the first call. Later calls with arrays of the same shapes do not compile
+    again. A network that has diverged does not raise: its numbers are left out, and `valid` is 0.
+
+    !!! example
+
+        ```python
+        import jax
+        import jax.numpy as jnp
+        import plastax_diagnostics as diagnostics
+
+        def features(params, inputs):
+            return {"hidden": jax.nn.relu(inputs @ params["in"])}
+
+        def model(params, inputs):
+            return features(params, inputs)["hidden"] @ params["out"]
+
+        keys = jax.random.split(jax.random.key(0), 3)
+        params = {"in": jax.random.normal(keys[0], (5, 8)), "out": jax.random.normal(keys[1], (8, 3))}
+        batch = (jax.random.normal(keys[2], (20, 5)), jnp.arange(20) % 3)
+        budget = diagnostics.StepBudget(learning_rate=0.1, steps=1000)
+        monitor = diagnostics.Monitor(model, "cross_entropy", budget, features=features, every=100)
+
+        for step in range(200):
+            if monitor.due(step):
+                numbers = monitor.measure(params, batch, jax.random.key(1))
+        numbers["hessian/epsilon_rank"], numbers["layers/hidden/dead"]
+        ```
+
+    **Arguments:**
+
+    - `model`: a function `(params, inputs) -> outputs`. For a network of plastax, use
+        [`plastax_diagnostics.apply_model`][]. Keep the monitor: a new one with a new `lambda` compiles again.
+    - `loss`: `"cross_entropy"`, `"squared_error"`, or a function of (outputs, targets) that is a mean over samples. It
+        need not be convex, and the outputs may be any pytree then. Use the task loss alone, without L2.
+    - `budget`: the learning rate and the number of steps of a task. They determine the threshold of the epsilon-rank.
+    - `features`: a function `(params, inputs) -> pytree of [samples, ..., units]`, for unit statistics. By default
+        the features of a model from [`plastax_diagnostics.apply_model`][]; without features there are none.
+    - `where`: selects the trained part of `params`, as in `equinox.tree_at`. By default all floating point arrays.
+        With Flax variables that include running statistics: `where=lambda variables: variables["params"]`.
+    - `every`: the number of steps from one measurement to the next, for `due`.
+    - `samples`: the largest number of samples to use, drawn without replacement.
+    - `order`, `probes`: of the spectrum of the Hessian: it takes `order * probes` products, two gradients each.
+    - `eps`: the threshold of the epsilon-rank; by default that of the step budget.
+    - `dormant_threshold`: see [`plastax_diagnostics.dormant_units`][].
+    """
+
+    def __init__(
+        self,
+        model: Callable,
+        loss: LossLike,
+        budget: StepBudget,
+        *,
+        features: Callable | None = None,
+        where: Callable | None = None,
+        every: int = 1000,
+        samples: int = CHEAP.samples,
+        order: int = CHEAP.order,
+        probes: int = CHEAP.probes,
+        eps: float | None = None,
+        dormant_threshold: float = CHEAP.dormant_threshold,
+    ):
+        check_model(model)
+        for name, value in (("every", every), ("samples", samples), ("order", order), ("probes", probes)):
+            if value < 1:
+                raise ValueError(f"`{name}` must be at least 1, got {value}")
+        if features is None and isinstance(model, ApplyModel):
+            features = model.features
+        self.every = every
+        self.eps = budget.threshold if eps is None else float(eps)
+        self._task = _Task(as_function(model), as_loss(loss), None if features is None else as_function(features))
+        self._settings = _Settings(where, samples, order, probes, dormant_threshold)
+        self._functions = (model, loss, features)
+        self._checked = self._warned = False
+
+    def due(self, step: Any) -> bool:
+        """Whether a step is one of those to measure at: 0, `every`, 2 `every`, ..."""
+        return int(step) % self.every == 0
+
+    def measure(self, params: PyTree, batch: tuple[Any, Any] | Samples, key: PRNGKeyArray) -> dict[str, float]:
+        """Measures a network on a batch.
+
+        **Arguments:**
+
+        - `params`: the parameters, or anything that contains them, such as an Equinox module.
+        - `batch`: inputs and targets of the current task, best the same number each time: an accuracy needs few
+            samples, a rank is at most their number.
+        - `key`: for the probes and the choice of samples. Use the same key each time: then the same probe is used, and
+            changes come from the network.
+
+        **Returns:**
+
+        A dictionary of floats with the names of [`plastax_diagnostics.PlasticityReport.scalars`][]: `loss`,
+        `hessian/epsilon_rank` (with `_lower` and `_upper`), `hessian/largest` (the sharpness),
+        `layers/<name>/effective_rank`, `layers/<name>/dead`, `layers/<name>/dormant`, `weight_norm`, `gradient_norm`
+        and more. `valid` is 1.0 if all numbers are there, and 0.0 if some are left out because they are NaN or
+        infinite. Mistakes in the arguments raise at the first call.
+        """
+        check_key(key)
+        samples = as_pairs(batch)
+        check_not_traced((params, samples, key), "Monitor.measure", "use Monitor.traced inside")
+        if not self._checked:
+            self._check(params, samples)
+        return self.scalars(_compiled(self._task, self._settings, params, samples, key))
+
+    def _check(self, params: PyTree, samples: Samples) -> None:
+        """What is checked once: that the loss is a mean, as the threshold of the budget and chunks require."""
+        warn_if_written_in_a_loop(*self._functions)
+        if not self._task.loss.is_mean:
+            model, arrays = _model_of(self._task, params)
+            because = "the step budget is about the mean loss"
+            check_mean(TaskLoss(model, self._task.loss), arrays, samples, because)
+        self._checked = True
+
+    def traced(self, params: PyTree, batch: tuple[Any, Any] | Samples, key: PRNGKeyArray) -> Measured:
+        """The device's part of `measure` as a pure function, for use inside `jax.jit`, `jax.vmap` and `jax.lax.scan`.
+
+        **Arguments:**
+
+        - `params`, `batch`, `key`: as in `measure`.
+
+        **Returns:**
+
+        A [`plastax_diagnostics.Measured`][], to be passed to `scalars` outside of the program.
+        """
+        return _measured(self._task, self._settings, params, as_pairs(batch), key)
+
+    def scalars(self, measured: Measured, budget: StepBudget | None = None) -> dict[str, float]:
+        """The numbers of a measurement, as `measure` returns them.
+
+        **Arguments:**
+
+        - `measured`: the result of `traced`. Of a vmapped or scanned program, one entry at a time:
+            `jax.tree.map(lambda leaf: leaf[i], measured)`.
+        - `budget`: another one than that of the monitor, such as one with the learning rate of that entry.
+        """
+        measured, eps = jax.device_get(measured), self.eps if budget is None else budget.threshold
+        found = {
+            "loss": measured.loss,
+            "eps": eps,
+            "weight_norm": measured.weight_norm,
+            "gradient_norm": measured.gradient_norm,
+        }
+        for name, value in measured.layers.items():
+            # No unit with a NaN is dead: its layer would look healthy.
+            rank = measured.layers[f"{name.rpartition('/')[0]}/effective_rank"]
+            found[f"layers/{name}"] = value if math.isfinite(rank) else math.nan
+        broken = [name for name, value in found.items() if not math.isfinite(value)]
+        try:
+            found |= numbers_of("hessian/", CurvatureSummary.of(_spectrum(measured), eps))
+        except (FloatingPointError, ValueError) as error:  # Not finite, or not symmetric as far as its rounding goes.
+            broken.append(f"the Hessian ({error})")
+        if broken and not self._warned:
+            self._warned = True
+            log.warning("the monitor leaves out what it could not measure, and `valid` is 0: %s", ", ".join(broken))
+        numbers = {name: float(value) for name, value in found.items() if math.isfinite(value)}
+        return {"valid": 0.0 if broken else 1.0} | numbers
+
+
+class _Task(eqx.Module):
+    """What is measured. The arrays of the functions are leaves, so that they are not constants of the program."""
+
+    model: Callable
+    loss: OutputLoss
+    features: Callable | None
+
+
+class _Settings(NamedTuple):
+    """How it is measured."""
+
+    where: Callable | None
+    samples: int
+    order: int
+    probes: int
+    dormant_threshold: float
+
+
+def _model_of(task: _Task, params: PyTree) -> tuple[Callable, PyTree]:
+    """The model as a function of the floating point arrays, and these."""
+    arrays, others = eqx.partition(params, eqx.is_inexact_array)
+    return as_function(lambda arrays, inputs: task.model(eqx.combine(arrays, others), inputs)), arrays
+
+
+def _measured(task: _Task, settings: _Settings, params: PyTree, samples: Samples, key: PRNGKeyArray) -> Measured:
+    # The keys of a plasticity report, so that the same key gives the same numbers.
+    draws, probes, _ = jax.random.split(key, 3)
+    samples = draw(samples, settings.samples, draws)
+    model, arrays = _model_of(task, params)
+    operator = hessian(TaskLoss(model, task.loss), arrays, samples, where=settings.where)
+    size, dtype = operator.in_size(), operator.dtype
+    with precision(dtype, operator):
+        loss, gradient = value_and_gradient(operator)
+        starts = [jax.random.normal(each, (size,), dtype) for each in jax.random.split(probes, settings.probes)]
+        found = traced_coefficients(operator, starts, min(settings.order, size))
+        weights = optax.tree.norm(operator.selection())
+    inputs = samples.data[0]
+    layers = {} if task.features is None else unit_scalars(task.features(params, inputs), settings.dormant_threshold)
+    return Measured(loss, weights, optax.tree.norm(gradient), layers, found, jnp.asarray(size, jnp.int32))
+
+
+_compiled = eqx.filter_jit(_measured)
+"""One program for all monitors of the same functions and settings."""
+
+
+def _spectrum(measured: Measured) -> Spectrum:
+    dtype, size = measured.lanczos[0].diagonal.dtype, int(measured.size)
+    measures = tuple(finish(each, size, dtype, 1.0) for each in measured.lanczos)
+    return Spectrum(measures, size, False, float(np.finfo(dtype).eps))
