@@ -219,6 +219,65 @@ CASES = {
             (lambda: plastax.shrink_and_perturb(0.5, 0.1, key=KEY, interval=0), "interval must be a whole number"),
         ),
     ),
+    "upgd": Case(
+        lambda: plastax.upgd(0.1, key=KEY),
+        lambda: plastax.upgd(0.0, key=KEY, protect=False),
+        lambda s: plastax.upgd(s, key=KEY, decay_rate=s),
+        lambda wrap, s: wrap(plastax.upgd)(s, key=KEY, scaling="local"),
+        (
+            (lambda: plastax.upgd(-0.1, key=KEY), r"sigma must be in \[0, inf\), got -0.1"),
+            (lambda: plastax.upgd(0.1, key=KEY, decay_rate=1.0), r"decay_rate must be in \[0, 1\), got 1.0"),
+            (lambda: plastax.upgd(0.1, key=KEY, scaling="none"), "scaling"),
+            (lambda: plastax.upgd(0.1, key=KEY, noise_interval=0), "noise_interval must be a whole number"),
+        ),
+    ),
+    "normalize_and_project": Case(
+        lambda: plastax.normalize_and_project(vector_decay=0.1),
+        lambda: plastax.normalize_and_project(interval=1000),
+        lambda s: plastax.normalize_and_project(vector_decay=s),
+        lambda wrap, s: wrap(plastax.normalize_and_project)(vector_decay=s),
+        (
+            (lambda: plastax.normalize_and_project(interval=0), "interval must be a whole number"),
+            (lambda: plastax.normalize_and_project(vector_decay=1.5), r"vector_decay must be in \[0, 1\], got 1.5"),
+        ),
+    ),
+    "clip_weights": Case(
+        lambda: plastax.clip_weights(0.5),
+        lambda: plastax.clip_weights(100.0),
+        lambda s: plastax.clip_weights(s),
+        lambda wrap, s: wrap(plastax.clip_weights)(s),
+        ((lambda: plastax.clip_weights(-1.0), r"factor must be in \[0, inf\), got -1.0"),),
+    ),
+    "hare_and_tortoise": Case(
+        lambda: plastax.hare_and_tortoise(0.1, interval=2),
+        lambda: plastax.hare_and_tortoise(0.1, interval=1000),
+        lambda s: plastax.hare_and_tortoise(s, interval=2),
+        lambda wrap, s: wrap(plastax.hare_and_tortoise)(s, interval=2),
+        (
+            (lambda: plastax.hare_and_tortoise(1.5, interval=1), r"rate must be in \[0, 1\], got 1.5"),
+            (lambda: plastax.hare_and_tortoise(0.5, interval=0), "interval must be a whole number"),
+        ),
+    ),
+    "self_normalized_resets": Case(
+        lambda: plastax.self_normalized_resets(optax.identity(), UNITS, min_threshold=1, max_threshold=1, key=KEY),
+        lambda: plastax.self_normalized_resets(optax.identity(), UNITS, key=KEY),
+        lambda s: plastax.self_normalized_resets(plastax.resettable_adam(s), UNITS, rejection_rate=s, key=KEY),
+        lambda wrap, s: wrap(plastax.self_normalized_resets)(
+            plastax.resettable_adam(s), UNITS, rejection_rate=s, interval=1, min_threshold=1, max_threshold=2, key=KEY
+        ),
+        (
+            (
+                lambda: plastax.self_normalized_resets(optax.sgd(0.1), UNITS, rejection_rate=1.0, key=KEY),
+                r"rejection_rate must be in \[0, 1\), got 1.0",
+            ),
+            (
+                lambda: plastax.self_normalized_resets(optax.sgd(0.1), UNITS, max_threshold=99, key=KEY),
+                "max_threshold must be at least min_threshold=100, got 99",
+            ),
+            (lambda: plastax.self_normalized_resets(optax.sgd(0.1), UNITS, interval=0, key=KEY), "interval must be"),
+        ),
+        maskable=False,
+    ),
 }
 
 all_cases = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
@@ -418,6 +477,7 @@ def test_regularizers_go_in_front_of_a_wrapper():
 HYPERPARAMETERS = {
     *("strength", "weight_decay", "er_weight", "learning_rate"),
     *("replacement_rate", "threshold", "shrink", "sigma", "fraction"),
+    *("vector_decay", "factor", "rate", "rejection_rate"),
 }
 
 
@@ -600,7 +660,7 @@ def test_gradients_that_are_none_stay_none():
     frozen = gradients_of(params)
     frozen["dense2"] = {"kernel": None, "bias": None}
     for name, case in CASES.items():
-        if name in ("continual_backprop", "redo"):  # All of these arrays belong to units.
+        if name in ("continual_backprop", "redo", "self_normalized_resets"):  # All of these arrays belong to units.
             continue
         transform = case.make()
 
