@@ -43,8 +43,8 @@ def upgd(
     The utility of a weight is the increase of the loss if the weight were zero, to first order $-g \theta$, as a
     running mean $u$. It is scaled to $s = \operatorname{sigmoid}(u / \eta)$, and the update is
     $(g + \sigma \xi) (1 - s)$ with Gaussian noise $\xi$. With `scaling="global"`, $\eta$ is the largest utility of
-    all weights. With `scaling="local"`, it is the norm of the utilities of the incoming weights of a unit, or of a whole
-    vector.
+    all weights. With `scaling="local"`, it is the norm of the utilities of the incoming weights of a unit, or of a
+    whole vector.
 
     Goes in front of SGD: `optax.chain(upgd(...), optax.add_decayed_weights(wd), optax.sgd(lr))` is the algorithm of the
     paper. A weight without utility has $s = 1/2$, so the learning rate should be about twice that of SGD. Adam would
