@@ -109,8 +109,8 @@ def test_probability_of_a_mistake():
         return state, (state.replaced, state.layers[0].threshold)
 
     _, (replaced, thresholds) = jax.jit(lambda state: jax.lax.scan(step, state, fires))(optimizer.init(PARAMS))
-    # The mean silence is 50 steps. A mean of a hundred silences is exact to about 10 %, and thresholds alternate between
-    # the quantile and twice of it.
+    # The mean silence is 50 steps. A mean of a hundred silences is exact to about 10 %, and thresholds alternate
+    # between the quantile and twice of it.
     quantile = -np.log(eta) / chance
     settled = np.asarray(thresholds)[5000:]
     assert 0.6 * quantile < settled.min() < 1.3 * quantile < settled.max() < 2.7 * quantile
