@@ -148,7 +148,7 @@ class SelfNormalizedResets(Method):
     name: ClassVar = "snr"
     words: ClassVar = "self-normalized resets: units that are silent for unusually long are replaced"
     reference: ClassVar = "Farias and Jozefiak 2024"
-    color: ClassVar = "#1010d8"
+    color: ClassVar = "#4c10ec"
     strengths: ClassVar = ("rejection_rate",)
     replaces_units: ClassVar = True
 

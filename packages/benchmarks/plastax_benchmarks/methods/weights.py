@@ -14,7 +14,7 @@ class UPGD(Method):
     name: ClassVar = "upgd"
     words: ClassVar = "utility-based perturbed gradient descent: useful weights change less, all get noise and decay"
     reference: ClassVar = "Elsayed and Mahmood 2024"
-    color: ClassVar = "#4c60ec"
+    color: ClassVar = "#7474ec"
     strengths: ClassVar = ("weight_decay", "gradient_noise")
 
     weight_decay: float = 1e-3
@@ -45,7 +45,7 @@ class NormalizeAndProject(Method):
     name: ClassVar = "nap"
     words: ClassVar = "normalize and project: LayerNorm, and hidden kernels keep their initial norm"
     reference: ClassVar = "Lyle et al. 2024"
-    color: ClassVar = "#24d89c"
+    color: ClassVar = "#10c488"
     network_options: ClassVar = {"layer_norm": True}
 
     project_interval: int = 1
