@@ -28,7 +28,7 @@ STRONG = {
     "perturb_scale": 0.01,
     "gradient_noise": 0.1,
     "clip_factor": 0.5,
-    "slow_rate": 0.3,
+    "slow_rate": 0.2,
     "slow_interval": 3,
     "rejection_rate": 0.5,
     "threshold_interval": 2,
