@@ -33,6 +33,7 @@ VIEW = NetworkView(features, NETWORK.rank_layers, BATCH, NETWORK.resettable_unit
 
 WINDOWS = {"interval": 100, "window": 100, "inputs_like": BATCH, "layers": NETWORK.rank_layers}
 
+
 def hidden_only(path, leaf):
     return "other" if path[0].name == "head" else plastax.role_by_shape_and_name(path, leaf)
 

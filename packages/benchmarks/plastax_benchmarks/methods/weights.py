@@ -45,7 +45,7 @@ class NormalizeAndProject(Method):
     name: ClassVar = "nap"
     words: ClassVar = "normalize and project: LayerNorm, and hidden kernels keep their initial norm"
     reference: ClassVar = "Lyle et al. 2024"
-    color: ClassVar = "#10c488"
+    color: ClassVar = "#40acf4"
     network_options: ClassVar = {"layer_norm": True}
 
     project_interval: int = 1
