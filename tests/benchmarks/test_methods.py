@@ -33,6 +33,11 @@ VIEW = NetworkView(features, NETWORK.rank_layers, BATCH, NETWORK.resettable_unit
 
 WINDOWS = {"interval": 100, "window": 100, "inputs_like": BATCH, "layers": NETWORK.rank_layers}
 
+
+def hidden_only(path, leaf):
+    return "other" if path[0].name == "head" else plastax.role_by_shape_and_name(path, leaf)
+
+
 CHAINS = {
     "bp": (SGD,),
     "reset": (SGD,),
@@ -66,6 +71,21 @@ CHAINS = {
         ),
     ),
     "redo": (plastax.redo(SGD, NETWORK.resettable_units(), threshold=0.025, interval=1000, key=KEY),),
+    "snr": (
+        plastax.self_normalized_resets(
+            SGD,
+            NETWORK.resettable_units(),
+            rejection_rate=1e-4,
+            interval=1000,
+            min_threshold=100,
+            max_threshold=20_000,
+            key=KEY,
+        ),
+    ),
+    "upgd": (plastax.upgd(1e-3, key=KEY, decay_rate=0.999), optax.add_decayed_weights(1e-3), SGD),
+    "nap": (SGD, plastax.normalize_and_project(role=hidden_only)),
+    "weight_clipping": (SGD, plastax.clip_weights(2.0)),
+    "hare_tortoise": (SGD, plastax.hare_and_tortoise(1e-3, interval=1000)),
     "spectral": (plastax.spectral_penalty(1e-3, key=KEY, power=2, target=2.0, iterations=1), SGD),
     "snp": (SGD, plastax.shrink_and_perturb(1e-5, 1e-4, key=KEY)),
     "snp_l2": (optax.add_decayed_weights(1e-3), SGD, plastax.shrink_and_perturb(0.0, 1e-4, key=KEY)),

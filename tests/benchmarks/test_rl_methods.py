@@ -26,6 +26,14 @@ STRONG = {
     "dormant_threshold": 0.9,
     "shrink": 0.01,
     "perturb_scale": 0.01,
+    "gradient_noise": 0.1,
+    "clip_factor": 0.5,
+    "slow_rate": 0.2,
+    "slow_interval": 3,
+    "rejection_rate": 0.5,
+    "threshold_interval": 2,
+    "min_silence": 1,
+    "max_silence": 2,
 }
 """Strengths at which each method makes a difference within a few updates."""
 

@@ -157,6 +157,7 @@ def test_every_method_learns_and_every_sweep_has_an_effect(method):
         "cbp": {"maturity_threshold": 5, "replacement_rate": 1e-3},
         "cbp_l2": {"maturity_threshold": 5, "replacement_rate": 1e-3},
         "redo": {"redo_interval": 20},
+        "snr": {"threshold_interval": 20, "min_silence": 1, "max_silence": 50},
     }
     config = toy_config("permuted-mnist", method, epochs=10, seeds=1, **frequent.get(method, {}))
     sweeps = all_sweeps(config)

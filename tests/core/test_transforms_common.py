@@ -17,11 +17,13 @@ import numpy as np
 import optax
 import orbax.checkpoint
 import pytest
+from core_helpers import quick_jit, quick_key
 
 import plastax
 
 
 KEY = jax.random.key(7)
+QUICK_KEY = quick_key(7)
 
 
 def make_params(key, dtype=jnp.float32):
@@ -219,6 +221,76 @@ CASES = {
             (lambda: plastax.shrink_and_perturb(0.5, 0.1, key=KEY, interval=0), "interval must be a whole number"),
         ),
     ),
+    "upgd": Case(
+        lambda: plastax.upgd(0.1, key=QUICK_KEY),
+        lambda: plastax.upgd(0.0, key=QUICK_KEY, protect=False),
+        lambda s: plastax.upgd(s, key=QUICK_KEY, decay_rate=s),
+        lambda wrap, s: wrap(plastax.upgd)(s, key=QUICK_KEY, scaling="local"),
+        (
+            (lambda: plastax.upgd(-0.1, key=QUICK_KEY), r"sigma must be in \[0, inf\), got -0.1"),
+            (lambda: plastax.upgd(0.1, key=QUICK_KEY, decay_rate=1.0), r"decay_rate must be in \[0, 1\), got 1.0"),
+            (lambda: plastax.upgd(0.1, key=QUICK_KEY, scaling="none"), "scaling"),
+            (lambda: plastax.upgd(0.1, key=QUICK_KEY, noise_interval=0), "noise_interval must be a whole number"),
+        ),
+    ),
+    "normalize_and_project": Case(
+        lambda: plastax.normalize_and_project(vector_decay=0.1),
+        lambda: plastax.normalize_and_project(interval=1000),
+        lambda s: plastax.normalize_and_project(vector_decay=s),
+        lambda wrap, s: wrap(plastax.normalize_and_project)(vector_decay=s),
+        (
+            (lambda: plastax.normalize_and_project(interval=0), "interval must be a whole number"),
+            (lambda: plastax.normalize_and_project(vector_decay=1.5), r"vector_decay must be in \[0, 1\], got 1.5"),
+        ),
+    ),
+    "clip_weights": Case(
+        lambda: plastax.clip_weights(0.5),
+        lambda: plastax.clip_weights(100.0),
+        lambda s: plastax.clip_weights(s),
+        lambda wrap, s: wrap(plastax.clip_weights)(s),
+        ((lambda: plastax.clip_weights(-1.0), r"factor must be in \[0, inf\), got -1.0"),),
+    ),
+    "hare_and_tortoise": Case(
+        lambda: plastax.hare_and_tortoise(0.1, interval=2),
+        lambda: plastax.hare_and_tortoise(0.1, interval=1000),
+        lambda s: plastax.hare_and_tortoise(s, interval=2),
+        lambda wrap, s: wrap(plastax.hare_and_tortoise)(s, interval=2),
+        (
+            (lambda: plastax.hare_and_tortoise(1.5, interval=1), r"rate must be in \[0, 1\], got 1.5"),
+            (lambda: plastax.hare_and_tortoise(0.5, interval=0), "interval must be a whole number"),
+        ),
+    ),
+    "self_normalized_resets": Case(
+        lambda: plastax.self_normalized_resets(
+            optax.identity(), UNITS, min_threshold=1, max_threshold=1, key=QUICK_KEY
+        ),
+        lambda: plastax.self_normalized_resets(optax.identity(), UNITS, key=QUICK_KEY),
+        lambda s: plastax.self_normalized_resets(plastax.resettable_adam(s), UNITS, rejection_rate=s, key=QUICK_KEY),
+        lambda wrap, s: wrap(plastax.self_normalized_resets)(
+            plastax.resettable_adam(s),
+            UNITS,
+            rejection_rate=s,
+            interval=1,
+            min_threshold=1,
+            max_threshold=2,
+            key=QUICK_KEY,
+        ),
+        (
+            (
+                lambda: plastax.self_normalized_resets(optax.sgd(0.1), UNITS, rejection_rate=1.0, key=QUICK_KEY),
+                r"rejection_rate must be in \[0, 1\), got 1.0",
+            ),
+            (
+                lambda: plastax.self_normalized_resets(optax.sgd(0.1), UNITS, max_threshold=99, key=QUICK_KEY),
+                "max_threshold must be at least min_threshold=100, got 99",
+            ),
+            (
+                lambda: plastax.self_normalized_resets(optax.sgd(0.1), UNITS, interval=0, key=QUICK_KEY),
+                "interval must be",
+            ),
+        ),
+        maskable=False,
+    ),
 }
 
 all_cases = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
@@ -245,6 +317,9 @@ def train(transform, params, minibatches=MINIBATCHES):
     return params
 
 
+train_by_sgd = quick_jit(lambda params, minibatches: train(optax.sgd(0.1), params, minibatches))
+
+
 def largest_difference(left, right):
     return max(map(float, jax.tree.leaves(jax.tree.map(lambda a, b: jnp.max(jnp.abs(a - b)), left, right))))
 
@@ -254,7 +329,7 @@ def test_accepts_unknown_arguments_and_compiles_once(case):
     transform = case.make()
     params = make_params(KEY)
     state = transform.init(params)
-    update = jax.jit(transform.update)
+    update = quick_jit(transform.update)
     for inputs in MINIBATCHES:
         updates, new_state = update(params, state, params, **extra_args(params, inputs))
         assert jax.tree.structure(updates) == jax.tree.structure(params)
@@ -271,21 +346,23 @@ def test_vmap_over_seeds_equals_a_loop_and_does_something(case):
     keys = jax.random.split(KEY, 3)
     params = jax.vmap(make_params)(keys)
     minibatches = jnp.stack([MINIBATCHES, 2 * MINIBATCHES, 1 - MINIBATCHES])
-    one = jax.jit(lambda params, minibatches: train(transform, params, minibatches))
-    together = jax.jit(jax.vmap(lambda params, minibatches: train(transform, params, minibatches)))(params, minibatches)
+    one = quick_jit(lambda params, minibatches: train(transform, params, minibatches))
+    together = quick_jit(jax.vmap(lambda params, minibatches: train(transform, params, minibatches)))(
+        params, minibatches
+    )
     for i in range(3):
         params_i = jax.tree.map(lambda p, i=i: p[i], params)
         alone = one(params_i, minibatches[i])
         jax.tree.map(lambda a, b, i=i: np.testing.assert_allclose(a[i], b, rtol=1e-4, atol=1e-5), together, alone)
-        assert largest_difference(alone, train(optax.sgd(0.1), params_i, minibatches[i])) > 1e-4
+        assert largest_difference(alone, train_by_sgd(params_i, minibatches[i])) > 1e-4
 
 
 @all_cases
 def test_strength_zero_is_the_identity(case):
     params = make_params(KEY)
     transform = case.neutral()
-    updates, _ = transform.update(params, transform.init(params), params, **extra_args(params))
-    jax.tree.map(np.testing.assert_array_equal, updates, params)
+    update = quick_jit(lambda params: transform.update(params, transform.init(params), params, **extra_args(params)))
+    jax.tree.map(np.testing.assert_array_equal, update(params)[0], params)
 
 
 @all_cases
@@ -293,8 +370,9 @@ def test_keeps_bfloat16(case):
     params = make_params(KEY, jnp.bfloat16)
     transform = case.make()
     state = transform.init(params)
+    update = quick_jit(lambda state, inputs: transform.update(params, state, params, **extra_args(params, inputs)))
     for inputs in MINIBATCHES[:2]:
-        updates, new_state = transform.update(params, state, params, **extra_args(params, inputs))
+        updates, new_state = update(state, inputs)
         assert all(leaf.dtype == jnp.bfloat16 for leaf in jax.tree.leaves(updates))
         assert all(jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(updates))
         assert jax.tree.map(lambda x: x.dtype, new_state) == jax.tree.map(lambda x: x.dtype, state)
@@ -313,9 +391,14 @@ def test_works_on_either_side_of_an_optimizer(case, optimizer):
             alone, state = optimizer.update(jax.tree.map(lambda g, f=factor: f * g, gradients), state, moved)
         for chain in (optax.chain(case.make(), optimizer), optax.chain(optimizer, case.make())):
             state = chain.init(params)
+
+            def update(state, factor, inputs, chain=chain):
+                scaled = jax.tree.map(lambda g: factor * g, gradients)
+                return chain.update(scaled, state, moved, **extra_args(moved, inputs))
+
+            update = quick_jit(update)
             for factor, inputs in zip((1.0, 0.2), MINIBATCHES[:2], strict=True):
-                scaled = jax.tree.map(lambda g, f=factor: f * g, gradients)
-                updates, state = chain.update(scaled, state, moved, **extra_args(moved, inputs))
+                updates, state = update(state, factor, inputs)
             assert all(jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(updates))
             assert largest_difference(updates, alone) > 1e-5
 
@@ -418,6 +501,7 @@ def test_regularizers_go_in_front_of_a_wrapper():
 HYPERPARAMETERS = {
     *("strength", "weight_decay", "er_weight", "learning_rate"),
     *("replacement_rate", "threshold", "shrink", "sigma", "fraction"),
+    *("vector_decay", "factor", "rate", "rejection_rate"),
 }
 
 
@@ -425,7 +509,7 @@ def gradients_of(params, dtype=jnp.float32):
     return jax.tree.map(lambda p: (0.1 * jnp.cos(p)).astype(dtype), params)
 
 
-def run_steps(transform, params, state=None, minibatches=MINIBATCHES, jit=jax.jit):
+def run_steps(transform, params, state=None, minibatches=MINIBATCHES, jit=quick_jit):
     """The updates of several steps at the same parameters, which are not those of `init`, and the last state."""
     state = transform.init(params) if state is None else state
     params = jax.tree.map(lambda p: 1.1 * p + 0.1, params)
@@ -600,7 +684,7 @@ def test_gradients_that_are_none_stay_none():
     frozen = gradients_of(params)
     frozen["dense2"] = {"kernel": None, "bias": None}
     for name, case in CASES.items():
-        if name in ("continual_backprop", "redo"):  # All of these arrays belong to units.
+        if name in ("continual_backprop", "redo", "self_normalized_resets"):  # All of these arrays belong to units.
             continue
         transform = case.make()
 

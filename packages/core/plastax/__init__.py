@@ -17,10 +17,19 @@ from ._effective_rank.sketch import (
     effective_rank_bounds as effective_rank_bounds,
     sketched_effective_rank as sketched_effective_rank,
 )
+from ._transforms.clip_weights import ClipWeightsState as ClipWeightsState, clip_weights as clip_weights
 from ._transforms.effective_rank import add_effective_rank as add_effective_rank, l2_er as l2_er
 from ._transforms.effective_rank_step import effective_rank_step as effective_rank_step
+from ._transforms.hare_and_tortoise import (
+    HareAndTortoiseState as HareAndTortoiseState,
+    hare_and_tortoise as hare_and_tortoise,
+)
 from ._transforms.l2_init import L2InitState as L2InitState, l2_init as l2_init
 from ._transforms.minibatch_window import EffectiveRankState as EffectiveRankState, restart_windows as restart_windows
+from ._transforms.normalize_and_project import (
+    NormalizeAndProjectState as NormalizeAndProjectState,
+    normalize_and_project as normalize_and_project,
+)
 from ._transforms.parameter_roles import Kernel as Kernel, role_by_shape_and_name as role_by_shape_and_name
 from ._transforms.parseval import ParsevalState as ParsevalState, parseval as parseval
 from ._transforms.shrink_and_perturb import (
@@ -31,6 +40,7 @@ from ._transforms.spectral_penalty import (
     SpectralPenaltyState as SpectralPenaltyState,
     spectral_penalty as spectral_penalty,
 )
+from ._transforms.upgd import UPGDState as UPGDState, upgd as upgd
 from ._transforms.wasserstein import WassersteinState as WassersteinState, wasserstein as wasserstein
 from ._transforms.weight_decay import WeightDecayState as WeightDecayState, add_weight_decay as add_weight_decay
 from ._transforms.while_rank_low import WhileRankLowState as WhileRankLowState, while_rank_low as while_rank_low
@@ -46,6 +56,11 @@ from ._units.resettable_adam import (
     ScaleByResettableAdamState as ScaleByResettableAdamState,
     resettable_adam as resettable_adam,
     scale_by_resettable_adam as scale_by_resettable_adam,
+)
+from ._units.self_normalized_resets import (
+    FiringTimes as FiringTimes,
+    SelfNormalizedResetsState as SelfNormalizedResetsState,
+    self_normalized_resets as self_normalized_resets,
 )
 
 

@@ -43,6 +43,8 @@ INTERVALS: dict[str, dict[str, Any]] = {
     "cbp_l2": {"replacement_interval": 100},
     "snp": {"noise_interval": 100},
     "snp_l2": {"noise_interval": 100},
+    "upgd": {"noise_interval": 100},
+    "nap": {"project_interval": 100},
     "parseval": {"penalty_interval": 500},
     "wasserstein": {"penalty_interval": 1000},
     "spectral": {"spectral_iterations": 1},

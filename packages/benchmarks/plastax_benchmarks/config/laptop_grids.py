@@ -103,6 +103,10 @@ _NINE = {
     "parseval_strength": (1e-4, 1e-3, 1e-2),
     "shrink": (1e-6, 1e-5, 1e-4),
     "perturb_scale": (1e-5, 1e-4, 1e-3),
+    "gradient_noise": (1e-3, 1e-2, 1e-1),
+    "clip_factor": (1.0, 2.0, 4.0),
+    "slow_rate": (1e-4, 1e-3, 1e-2),
+    "rejection_rate": (1e-6, 1e-4, 1e-2),
 }
 # LayerNorm makes a network insensitive to the size of its weights, and needs less decay.
 _LESS_DECAY = {"layernorm_l2": {"weight_decay": (1e-5, 1e-4, 1e-3)}}
@@ -117,6 +121,10 @@ _FOUR = {
     "parseval_strength": (1e-4, 1e-3),
     "shrink": (1e-6, 1e-5),
     "perturb_scale": (1e-5, 1e-4),
+    "gradient_noise": (1e-3, 1e-2),
+    "clip_factor": (2.0, 4.0),
+    "slow_rate": (1e-3, 1e-2),
+    "rejection_rate": (1e-4, 1e-2),
 }
 
 _SGD = LaptopGrid(

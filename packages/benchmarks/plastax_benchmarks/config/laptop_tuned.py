@@ -79,6 +79,9 @@ _RANDOM_LABELS = {
     "parseval": {"learning_rate": 3e-2, "parseval_strength": 1e-3},
     "wasserstein": {"learning_rate": 1e-2, "weight_decay": 1e-2},
     "crelu": {"learning_rate": 2e-2},
+    "snr": {"learning_rate": 3e-2, "rejection_rate": 1e-2},
+    "weight_clipping": {"learning_rate": 3e-3, "clip_factor": 2.0},
+    "hare_tortoise": {"learning_rate": 1e-2, "slow_rate": 1e-3},
 }
 
 _ANT = {

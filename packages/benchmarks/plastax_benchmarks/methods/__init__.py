@@ -15,7 +15,8 @@ from .base import (
 from .effective_rank import ER, GRADIENT_FORMS as GRADIENT_FORMS, L2ER, AdaptiveL2ER, L2ERGradient
 from .penalties import L2Init, Parseval, Spectral, Wasserstein
 from .plain import L2, Backprop, CReLU, LayerNormL2, PerturbL2, Reset, ShrinkAndPerturb
-from .unit_replacement import ContinualBackprop, ContinualBackpropL2, ReDo
+from .unit_replacement import ContinualBackprop, ContinualBackpropL2, ReDo, SelfNormalizedResets
+from .weights import UPGD, HareAndTortoise, NormalizeAndProject, WeightClipping
 
 
 METHODS: dict[str, type[Method]] = {
@@ -35,6 +36,11 @@ METHODS: dict[str, type[Method]] = {
         PerturbL2,
         L2Init,
         ReDo,
+        SelfNormalizedResets,
+        UPGD,
+        NormalizeAndProject,
+        WeightClipping,
+        HareAndTortoise,
         Parseval,
         Wasserstein,
         CReLU,

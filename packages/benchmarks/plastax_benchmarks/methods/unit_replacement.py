@@ -139,3 +139,45 @@ class ReDo(Method):
             return replace_state(opt_state, plastax.RedoState, change)
 
         return SGDRule(interval=self.redo_interval, advance=advance)
+
+
+@dataclass(frozen=True)
+class SelfNormalizedResets(Method):
+    """Self-normalized resets."""
+
+    name: ClassVar = "snr"
+    words: ClassVar = "self-normalized resets: units that are silent for unusually long are replaced"
+    reference: ClassVar = "Farias and Jozefiak 2024"
+    color: ClassVar = "#4c10ec"
+    strengths: ClassVar = ("rejection_rate",)
+    replaces_units: ClassVar = True
+
+    rejection_rate: float = setting(1e-4, high=1.0, below=True)
+    """Probability of a silence after which a unit is replaced."""
+    threshold_interval: int = 1000
+    """Number of steps from one update of thresholds to the next."""
+    min_silence: int = 100
+    """Least number of silent steps after which a unit is replaced."""
+    max_silence: int = 20_000
+    """Largest number of silent steps after which a unit is replaced, and the one at the start."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.max_silence < self.min_silence:
+            raise ValueError(f"--max-silence must be at least --min-silence {self.min_silence}, got {self.max_silence}")
+
+    def optimizer(self, base, network, key):
+        """Wraps the base optimizer, whose state is reset for units that are replaced."""
+        import plastax
+
+        init = {} if network.unit_init is None else {"unit_init": network.unit_init}
+        return plastax.self_normalized_resets(
+            base,
+            network.units(),
+            rejection_rate=self.rejection_rate,
+            interval=self.threshold_interval,
+            min_threshold=self.min_silence,
+            max_threshold=self.max_silence,
+            key=key,
+            **init,
+        )

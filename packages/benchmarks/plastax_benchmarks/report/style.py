@@ -25,6 +25,7 @@ PAGE = 6.75
 STYLES = ("-", "--", ":", "-.")
 
 _STYLE_OF = {
+    "adaptive_l2_er": "-.",
     "cbp": "--",
     "cbp_l2": ":",
     "layernorm_l2": "--",

@@ -106,6 +106,12 @@ def like_kernel(matrix: Float[Array, "*stacked inputs outputs"], array: Array, k
     return matrix.reshape([array.shape[axis] for axis in order]).transpose(back)
 
 
+def matrix_axes(array: Array, kernel: Kernel) -> tuple[int, ...]:
+    """The axes within each matrix: all that are not stacked."""
+    _, inputs, outputs = _axes(array, kernel)
+    return (*inputs, *outputs)
+
+
 def _axes(array, kernel):
     stacked, outputs = ([axis % array.ndim for axis in axes] for axes in (kernel.stacked, kernel.outputs))
     return stacked, [axis for axis in range(array.ndim) if axis not in (*stacked, *outputs)], outputs
