@@ -71,6 +71,7 @@ _RANDOM_LABELS = {
     "spectral": {"learning_rate": 3e-2, "spectral_strength": 1e-2},
     "reset": {"learning_rate": 2e-2},
     "l2_er_gradient": {"learning_rate": 3e-2, "weight_decay": 3e-3, "er_weight": 1.0},
+    "adaptive_l2_er": {"learning_rate": 3e-2, "weight_decay": 1e-2, "er_weight": 3.0},
     "cbp_l2": {"learning_rate": 1e-2, "replacement_rate": 1e-4, "weight_decay": 3e-3},
     "snp": {"learning_rate": 3e-2, "shrink": 1e-4, "perturb_scale": 1e-3},
     "snp_l2": {"learning_rate": 1e-2, "weight_decay": 1e-2, "perturb_scale": 1e-3},
