@@ -184,6 +184,26 @@ def test_flax_variables_are_measured_without_their_running_statistics():
     assert found["valid"] == 1
 
 
+def test_with_new_networks_it_has_the_score(numbers):
+    drawn = []
+
+    def fresh(key):
+        drawn.append(key)
+        return jax.tree.map(lambda leaf: jax.random.normal(key, leaf.shape), PARAMS)
+
+    budget = StepBudget(0.1, 20)
+    monitor = Monitor(model, "cross_entropy", budget, features=features, fresh=fresh)
+    found = monitor.measure(PARAMS, BATCH, KEY)
+    expected = diagnostics.plasticity_score(model, "cross_entropy", PARAMS, BATCH, budget, fresh=fresh)
+    assert (found["plasticity"], found["plasticity_lower"]) == (expected.value, expected.lower)
+    assert set(found) - set(numbers) <= {"plasticity", "plasticity_lower", "plasticity_upper"}
+    assert monitor.measure(scaled(0.0), BATCH, KEY)["plasticity"] == 0.0
+    assert len(drawn) == 3  # the new networks of the first measurement
+    assert monitor.measure(scaled(jnp.nan), BATCH, KEY)["valid"] == 0.0
+    with pytest.raises(ValueError, match="pytree of arrays"):
+        Monitor(model, "cross_entropy", budget, fresh=fresh).measure(PARAMS | {"name": "mlp"}, BATCH, KEY)
+
+
 def test_mistakes_raise_before_training(monitor):
     assert [step for step in range(301) if monitor.due(step)] == [0, 100, 200, 300]
     assert monitor.due(jnp.asarray(200))

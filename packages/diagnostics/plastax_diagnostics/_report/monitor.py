@@ -13,7 +13,9 @@ import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from .._collapse.budget import StepBudget
+from .._collapse.plasticity import plasticity_score
 from .._features.units import unit_scalars
+from .._operators.applicable import NotApplicableError
 from .._operators.function import ApplyModel, as_function, check_model, warn_if_written_in_a_loop
 from .._operators.hessian import hessian, value_and_gradient
 from .._operators.losses import LossLike, OutputLoss, TaskLoss, as_loss
@@ -26,7 +28,7 @@ from .._spectrum.result import Spectrum
 from .._spectrum.spectrum import check_key
 from .report import CHEAP, draw
 from .results import CurvatureSummary
-from .scalars import numbers_of
+from .scalars import numbers_of, score_numbers
 
 
 log = logging.getLogger(__name__)
@@ -100,6 +102,9 @@ class Monitor:
     - `order`, `probes`: of the spectrum of the Hessian: it takes `order * probes` products, two gradients each.
     - `eps`: the threshold of the epsilon-rank; by default that of the step budget.
     - `dormant_threshold`: see [`plastax_diagnostics.dormant_units`][].
+    - `fresh`: a function from a key to the parameters of a new network. With it, `measure` also returns the score of
+        [`plastax_diagnostics.plasticity_score`][], which trains a copy of the network for 300 steps, and three new
+        networks whenever the samples change. `params` must be a pytree of arrays then. By default there is no score.
     """
 
     def __init__(
@@ -116,6 +121,7 @@ class Monitor:
         probes: int = CHEAP.probes,
         eps: float | None = None,
         dormant_threshold: float = CHEAP.dormant_threshold,
+        fresh: Callable[[PRNGKeyArray], PyTree] | None = None,
     ):
         check_model(model)
         for name, value in (("every", every), ("samples", samples), ("order", order), ("probes", probes)):
@@ -127,7 +133,7 @@ class Monitor:
         self.eps = budget.threshold if eps is None else float(eps)
         self._task = _Task(as_function(model), as_loss(loss), None if features is None else as_function(features))
         self._settings = _Settings(where, samples, order, probes, dormant_threshold)
-        self._functions = (model, loss, features)
+        self._functions, self._fresh, self._budget = (model, loss, features), fresh, budget
         self._checked = self._warned = False
 
     def due(self, step: Any) -> bool:
@@ -150,15 +156,30 @@ class Monitor:
         A dictionary of floats with the names of [`plastax_diagnostics.PlasticityReport.scalars`][]: `loss`,
         `hessian/epsilon_rank` (with `_lower` and `_upper`), `hessian/largest` (the sharpness),
         `layers/<name>/effective_rank`, `layers/<name>/dead`, `layers/<name>/dormant`, `weight_norm`, `gradient_norm`
-        and more. `valid` is 1.0 if all numbers are there, and 0.0 if some are left out because they are NaN or
-        infinite. Mistakes in the arguments raise at the first call.
+        and more; with `fresh`, also `plasticity` (with `_lower`, and `_upper` unless it is infinite). `valid` is 1.0 if
+        all other numbers are there, and 0.0 if some are left out because they are NaN or infinite. Mistakes in the
+        arguments raise at the first call.
         """
         check_key(key)
         samples = as_pairs(batch)
         check_not_traced((params, samples, key), "Monitor.measure", "use Monitor.traced inside")
         if not self._checked:
             self._check(params, samples)
-        return self.scalars(_compiled(self._task, self._settings, params, samples, key))
+        numbers = self.scalars(_compiled(self._task, self._settings, params, samples, key))
+        if self._fresh is None or not numbers["valid"]:
+            return numbers
+        return numbers | self._score(params, samples, key, self._fresh)
+
+    def _score(self, params: PyTree, samples: Samples, key: PRNGKeyArray, fresh: Callable) -> dict[str, float]:
+        """The score, on the samples of the other numbers. It is left out if there is none."""
+        chosen = draw(samples, self._settings.samples, jax.random.split(key, 3)[0])
+        model, loss, _ = self._functions
+        try:
+            found = plasticity_score(model, loss, params, chosen, self._budget, fresh=fresh)
+        except NotApplicableError as error:  # New networks do not learn either.
+            self._warn(f"the score ({error})")
+            return {"valid": 0.0}
+        return {name: value for name, value in score_numbers(found).items() if math.isfinite(value)}
 
     def _check(self, params: PyTree, samples: Samples) -> None:
         """What is checked once: that the loss is a mean, as the threshold of the budget and chunks require."""
@@ -167,6 +188,11 @@ class Monitor:
             model, arrays = _model_of(self._task, params)
             because = "the step budget is about the mean loss"
             check_mean(TaskLoss(model, self._task.loss), arrays, samples, because)
+        if self._fresh is not None and not all(map(eqx.is_array, jax.tree.leaves(params))):
+            raise ValueError(
+                "a monitor with `fresh` takes a pytree of arrays: pass the arrays of "
+                "eqx.partition(network, eqx.is_array), and a model that combines them with the rest"
+            )
         self._checked = True
 
     def traced(self, params: PyTree, batch: tuple[Any, Any] | Samples, key: PRNGKeyArray) -> Measured:
@@ -207,11 +233,15 @@ class Monitor:
             found |= numbers_of("hessian/", CurvatureSummary.of(_spectrum(measured), eps))
         except (FloatingPointError, ValueError) as error:  # Not finite, or not symmetric as far as its rounding goes.
             broken.append(f"the Hessian ({error})")
-        if broken and not self._warned:
-            self._warned = True
-            log.warning("the monitor leaves out what it could not measure, and `valid` is 0: %s", ", ".join(broken))
+        if broken:
+            self._warn(", ".join(broken))
         numbers = {name: float(value) for name, value in found.items() if math.isfinite(value)}
         return {"valid": 0.0 if broken else 1.0} | numbers
+
+    def _warn(self, what: str) -> None:
+        if not self._warned:
+            self._warned = True
+            log.warning("the monitor leaves out what it could not measure, and `valid` is 0: %s", what)
 
 
 class _Task(eqx.Module):

@@ -5,6 +5,7 @@ import math
 import re
 from typing import TYPE_CHECKING
 
+from .._collapse.plasticity import Plasticity
 from .._collapse.residual import Bracket
 from .._spectrum.estimate import Estimate
 
@@ -25,8 +26,7 @@ def scalars(report: "PlasticityReport") -> dict[str, float]:
         "seconds": report.seconds,
     }
     if report.plasticity is not None:
-        score = report.plasticity
-        found |= {"plasticity": score.value, "plasticity_lower": score.lower, "plasticity_upper": score.upper}
+        found |= score_numbers(report.plasticity)
     for part in ("hessian", "gram", "residual"):
         found |= numbers_of(f"{part}/", getattr(report, part))
     if report.condition is not None:
@@ -38,6 +38,11 @@ def scalars(report: "PlasticityReport") -> dict[str, float]:
         name = re.sub(r"[^\w]+", ".", row.name).strip(".")
         found |= {f"norms/{name}/weight": row.weight_norm, f"norms/{name}/gradient": row.gradient_norm}
     return {name: float(value) for name, value in found.items() if math.isfinite(value)}
+
+
+def score_numbers(score: Plasticity) -> dict[str, float]:
+    """The score and its interval."""
+    return {"plasticity": score.value, "plasticity_lower": score.lower, "plasticity_upper": score.upper}
 
 
 def numbers_of(prefix: str, part: object) -> dict[str, float]:
