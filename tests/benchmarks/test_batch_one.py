@@ -102,11 +102,16 @@ CASES = {
         {"replacement_interval": 50, "replacement_rate": 1e-2, "maturity_threshold": 30},
     ),
     "parseval": ("parseval_strength", [1e-3, 1e-2], {"penalty_interval": 50}),
+    "nap": ("learning_rate", [0.01, 0.02], {"project_interval": 50}),
 }
 """For each method, a setting with the values of two members, and other settings."""
 
 SIMPLER = {"bp", "reset", "l2", "er", "l2_er", "cbp", "snp_l2", "wasserstein"}
 """Methods whose steps are a part of those of another one, or tested above."""
+
+
+PLAIN = {"upgd", "snr", "weight_clipping", "hare_tortoise"}
+"""Methods that only have plain steps."""
 
 
 @pytest.mark.parametrize("method", CASES)
@@ -161,7 +166,8 @@ def test_methods_that_act_at_every_step_are_left_alone(method, name):
 
 
 def test_every_method_is_compared():
-    assert CASES.keys() == METHODS.keys() - SIMPLER
+    assert CASES.keys() == METHODS.keys() - SIMPLER - PLAIN
+    assert not any(batch_one.applies(configure("permuted-mnist", "laptop", method)) for method in PLAIN)
 
 
 def test_an_interval_that_tasks_cut_off_is_left_to_the_optimizer():

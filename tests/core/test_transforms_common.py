@@ -139,7 +139,8 @@ CASES = {
         ),
         lambda: plastax.while_rank_low(optax.scale(2.0), features, 0.0),
         lambda s: plastax.while_rank_low(plastax.add_weight_decay(s), features, s),
-        lambda wrap, s: wrap(plastax.while_rank_low)(optax.scale(2.0), features, s, window=2, inputs_like=EXAMPLE),
+        # At first below 1, so that it is off, and later above 1.
+        lambda wrap, s: wrap(plastax.while_rank_low)(optax.scale(2.0), features, lambda count: 3 * s(count)),
         (
             (lambda: plastax.while_rank_low(optax.sgd(1.0), features, -1.0), r"fraction must be in \[0, inf\), got -1"),
             (lambda: plastax.while_rank_low(optax.sgd(1.0), features, 0.5, interval=0), "interval must be a whole"),

@@ -133,7 +133,7 @@ class AdaptiveL2ER(_Windowed):
     """Weight decay and the effective-rank gradient, only while the effective rank is low: `plastax.while_rank_low`."""
 
     name: ClassVar = "adaptive_l2_er"
-    words: ClassVar = "l2_er_gradient, switched on while the effective rank is low compared with the start"
+    words: ClassVar = "L2-ER as a gradient, only while the effective rank is low compared with the start"
     reference: ClassVar = PAPER
     color: ClassVar = "#1b9e77"
     strengths: ClassVar = ("weight_decay", "er_weight")

@@ -146,7 +146,7 @@ class SelfNormalizedResets(Method):
     """Self-normalized resets."""
 
     name: ClassVar = "snr"
-    words: ClassVar = "self-normalized resets: units that are silent for unusually long are replaced"
+    words: ClassVar = "units that have been silent for unusually long are replaced"
     reference: ClassVar = "Farias and Jozefiak 2024"
     color: ClassVar = "#4c10ec"
     strengths: ClassVar = ("rejection_rate",)
