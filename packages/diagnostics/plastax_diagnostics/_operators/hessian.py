@@ -52,7 +52,9 @@ class Hessian(CurvatureOperator):
         # As in `product`, a loss of infinity must not pass for a result. Here it is checked once for all products.
         value = self.samples.sum(self.loss, self.params)
         weight = jnp.where(jnp.isfinite(value), 1 / self.samples.size, jnp.nan).astype(value.dtype)
-        return relu_multiplier(mlp_hvp, self, network, loss, targets, weight)
+        one, several = super().multiplier(), relu_multiplier(mlp_hvp, self, network, loss, targets, weight)
+        # For a single vector the plain product is faster: `plastax bench hvp`.
+        return lambda vectors: (one if jax.tree.leaves(vectors)[0].shape[0] == 1 else several)(vectors)
 
 
 @eqx.filter_jit
