@@ -123,3 +123,5 @@ def test_mistakes_are_errors():
     broken = jax.tree.map(lambda leaf: leaf * jnp.nan, params)
     with pytest.raises(ValueError, match="NaN or infinity"):
         linearized_training(model, "cross_entropy", broken, data, StepBudget(0.3, 10), key=KEY)
+    with pytest.raises(ValueError, match=r"linearized_training got traced values.* outside of jax.jit"):
+        jax.jit(lambda p: linearized_training(model, "cross_entropy", p, data, StepBudget(0.3, 10), key=KEY))(params)

@@ -89,6 +89,8 @@ def test_a_trial_takes_any_optimizer_and_ends_with_the_budget():
     np.testing.assert_allclose(found.losses, losses, rtol=1e-5)
     with pytest.raises(ValueError, match="steps must be at least 1, got 0"):
         trial_training(linear, "squared_error", start, data, budget, steps=0)
+    with pytest.raises(ValueError, match="trial_training got traced values"):
+        jax.jit(lambda params: trial_training(linear, "squared_error", params, data, budget))(start)
 
 
 def test_the_score_is_that_of_the_formula():

@@ -65,6 +65,32 @@ def test_ggn_by_the_smaller_side(model, params, by_layers):
         assert found.epsilon_rank(eps * dense[-1]).value == np.sum(dense > eps * dense[-1])
 
 
+def shared_over_positions(params, inputs):
+    """Two positions with the same kernels, pooled."""
+    return jnp.mean(jnp.tanh(inputs.reshape(-1, 2, 3) @ params[0]), axis=1) @ params[1]
+
+
+def looped(params, inputs):
+    hidden, _ = jax.lax.scan(lambda hidden, _: (jnp.tanh(hidden @ params[0]), None), inputs, length=2)
+    return hidden @ params[1]
+
+
+def rescaled(params, inputs):
+    return jnp.tanh(inputs @ (2 * params[0])) @ params[1]
+
+
+@pytest.mark.parametrize(("model", "rows"), [(shared_over_positions, 3), (looped, 6), (rescaled, 6)])
+def test_kernels_that_are_not_those_of_one_dense_layer(model, rows):
+    params = [jax.random.normal(jax.random.key(0), (rows, 6)), jax.random.normal(jax.random.key(1), (6, 3))]
+    data = samples(5, 6, 3)
+    gram = diagnostics.loss_weighted_gram(model, "cross_entropy", params, data, dtype="float64")
+    np.testing.assert_allclose(diagnostics.exact_gram(gram).matrix, diagnostics.dense(gram), atol=1e-13)
+    budget = diagnostics.StepBudget(learning_rate=0.1, steps=50)
+    found = diagnostics.linearized_training(model, "cross_entropy", params, data, budget, key=jax.random.key(0))
+    assert found.explained == 1.0
+    assert found.final_loss < found.loss
+
+
 def test_what_is_exact_without_being_asked_for():
     data = samples(40, 6, 3)
     layers = diagnostics.ggn(relu, "cross_entropy", network([6, 120, 3]), data)

@@ -70,6 +70,7 @@ from ._operators.ggn import ggn as ggn
 from ._operators.hessian import hessian as hessian
 from ._operators.losses import task_loss as task_loss
 from ._operators.ntk import loss_weighted_gram as loss_weighted_gram, ntk as ntk
+from ._operators.precondition import adam_scale as adam_scale, precondition as precondition
 from ._operators.samples import Samples as Samples
 from ._programs.dense_layers import DenseLayer as DenseLayer, dense_layers as dense_layers
 from ._report.density_plot import (

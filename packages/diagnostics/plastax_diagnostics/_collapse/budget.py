@@ -27,7 +27,7 @@ class StepBudget:
 
     - `learning_rate`: $\eta$, of plain gradient descent on the loss whose Gram matrix is used (for the mean loss
         that is the Gram matrix over the number of samples). With momentum $m$, use $\eta/(1 - m)$; for a schedule, its
-        mean over the steps. There is no such rate for Adam: see docs/diagnostics.md.
+        mean over the steps. For that of Adam, see [`plastax_diagnostics.precondition`][].
     - `steps`: $K$, the number of steps on the task.
     - `contraction`: $\gamma$, the fraction of a component that may remain after them, between 0 and 1.
     """

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from .._operators.losses import CrossEntropy, LossLike, OutputLoss
 from .._operators.model import as_pairs, model_operator
 from .._operators.ntk import Gram, model_outputs, ntk
-from .._operators.precision import precision
+from .._operators.precision import check_not_traced, precision
 from .._operators.samples import Samples
 from .._spectrum.exact_gram import exact_gram
 from .budget import StepBudget
@@ -96,6 +96,7 @@ def linearized_training(
     """
     if rank < 1:
         raise ValueError(f"rank must be at least 1, got {rank}")
+    check_not_traced((params, data, key), "linearized_training")
     samples = as_pairs(data)
     operator = model_operator(Gram, model, loss, params, samples, where=None, dtype=None, reduction="mean")
     outputs = model_outputs(operator)

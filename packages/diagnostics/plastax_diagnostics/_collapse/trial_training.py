@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, PyTree
 
 from .._operators.losses import CrossEntropy, LossLike, TaskLoss, task_loss
 from .._operators.model import as_pairs
+from .._operators.precision import check_not_traced
 from .._operators.samples import Samples, placed, replicate
 from .budget import StepBudget
 
@@ -76,6 +77,7 @@ def trial_training(
     """
     if steps < 1:
         raise ValueError(f"steps must be at least 1, got {steps}")
+    check_not_traced((params, data), "trial_training")
     samples = placed(as_pairs(data))
     rate = jnp.asarray(budget.learning_rate, jnp.float32)
     losses, hits = _train(

@@ -21,12 +21,12 @@ def is_traced(leaf: Any) -> bool:
     return isinstance(leaf, jax.core.Tracer)  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def check_not_traced(tree: PyTree, name: str, instead: str) -> None:
+def check_not_traced(tree: PyTree, name: str, instead: str | None = None) -> None:
     """Raises for values inside `jax.jit` and the like, where a function cannot make decisions on the host."""
     if any(map(is_traced, jax.tree.leaves(tree))):
         raise ValueError(
             f"{name} got traced values, but it makes decisions on the host: call it outside of jax.jit, jax.vmap and "
-            f"jax.grad, or {instead}"
+            "jax.grad" + ("" if instead is None else f", or {instead}")
         )
 
 

@@ -147,6 +147,10 @@ def only_dense_layers(model: Callable, params: PyTree, inputs: Any) -> bool:
     return used >= set(range(len(program.leaves)))
 
 
+class NotDenseError(ValueError):
+    """A matrix among the parameters is not the kernel of one dense layer."""
+
+
 class _Program:
     """A model, traced, with the leaves of its parameters as its first arguments."""
 
@@ -257,7 +261,7 @@ class _Recorder:
         one_axis = not any(map(len, batch)) and len(contracting[data_side]) == 1
         if not one_axis or data.ndim < 2 or (data.ndim > 2 and not self.positions):
             expected = "[samples, positions, width]" if self.positions else "[samples, width]"
-            raise ValueError(
+            raise NotDenseError(
                 f"params{name} is multiplied with an array of shape {data.shape}, not with {expected}: "
                 "KFAC is defined here for dense layers only (not for a convolution written as patches times a matrix)"
                 + (
@@ -301,7 +305,7 @@ def _check_found(plan, names, leaves, chosen):
                 "Close over the convolutional parameters and pass the dense ones as params."
             )
         if leaf.ndim == 2 and used.count(index) != 1:
-            raise ValueError(
+            raise NotDenseError(
                 f"params{names[index]} is used in {used.count(index)} dense layers, not in exactly "
                 "one: kernels that are shared by layers, reshaped, or used inside a loop have no Kronecker factors "
                 "here, and embeddings neither. Leave them out, with where=, or close over them"

@@ -2,7 +2,8 @@
 
 The Gram matrix has the eigenvalues of the Gauss-Newton matrix, except for zeros, and a side of samples x outputs. Dense
 layers give their part from inner products of what goes in and of Jacobians with respect to what comes out. Gradients
-with respect to all other parameters (convolutions, normalization layers) are written out.
+with respect to all other parameters (convolutions, normalization layers) are written out, and with respect to all
+parameters if one of the matrices is not the kernel of a single dense layer (kernels shared over positions, loops).
 """
 
 from typing import NamedTuple
@@ -18,7 +19,7 @@ from .._operators.ggn import GGN
 from .._operators.model import ModelOperator
 from .._operators.ntk import Gram, as_gram, model_outputs
 from .._operators.precision import cast_floats, check_not_traced, precision
-from .._programs.dense_layers import dense_layers
+from .._programs.dense_layers import NotDenseError, dense_layers
 
 
 LARGEST = 10_000
@@ -82,8 +83,8 @@ def exact_gram(operator: Gram | GGN) -> ExactGram:
 
     - `operator`: of [`plastax_diagnostics.loss_weighted_gram`][], [`plastax_diagnostics.ntk`][] or
         [`plastax_diagnostics.ggn`][] (whose Gram matrix is returned: it has the same eigenvalues, except for zeros).
-        The model has outputs [samples, outputs], and the outputs of each sample depend on this sample alone. All
-        two-dimensional parameters are kernels of dense layers.
+        The model has outputs [samples, outputs], and the outputs of each sample depend on this sample alone. It is
+        fastest where all two-dimensional parameters are kernels of dense layers.
 
     **Returns:**
 
@@ -101,7 +102,11 @@ def exact_gram(operator: Gram | GGN) -> ExactGram:
             "or `spectrum`"
         )
     with precision(gram.dtype, gram):
-        layers, roots, used = _factors(gram)
+        roots = _roots(gram)
+        try:
+            layers, used = _factors(gram)
+        except NotDenseError:
+            layers, used = [], set()
     with jax.enable_x64(True):
         matrix = np.array(_from_layers(*cast_floats((layers, roots), jnp.float64)))
     rest = _outside(gram.selection(), used)
@@ -141,14 +146,19 @@ def model_of_selection(operator: ModelOperator, selection: PyTree, inputs: PyTre
 
 
 @eqx.filter_jit
+def _roots(operator: Gram):
+    """The roots of the curvature of the loss."""
+    return operator.loss.roots(model_outputs(operator), operator.samples.data[1])
+
+
+@eqx.filter_jit
 def _factors(operator: Gram):
-    """Inputs and Jacobian of each dense layer, the roots of the curvature of the loss, and the parameters in layers."""
-    inputs, targets = operator.samples.data
+    """Inputs and Jacobian of each dense layer, and the parameters in layers."""
+    inputs, _ = operator.samples.data
     flat, others = eqx.partition(operator.selection(), lambda leaf: leaf.ndim <= 2)
     layers = dense_layers(lambda flat, x: model_of_selection(operator, eqx.combine(flat, others), x), flat, inputs)
-    roots = operator.loss.roots(model_outputs(operator), targets)
     used = {name for layer in layers.values() for name in (layer.name, layer.bias)}
-    return [(layer.inputs, layer.jacobian) for layer in layers.values()], roots, used
+    return [(layer.inputs, layer.jacobian) for layer in layers.values()], used
 
 
 @jax.jit
