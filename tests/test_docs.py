@@ -67,6 +67,10 @@ def test_the_check_of_words_finds_them_and_leaves_others_alone():
     assert stilted_or_british("raise, noise, precise, otherwise, compromise, arises, color, go on") == set()
 
 
+SHARED_RATE = ("permuted-mnist", "continual-text")
+"""Problems whose methods share the learning rate of the preset: tables of sweeps show it, too."""
+
+
 def sweep_tables():
     """For each sweep of the page on sweeps: problem, command, and the values and the best of each setting."""
     page = (ROOT / "docs" / "sweeps.md").read_text()
@@ -98,7 +102,7 @@ def test_the_sweeps_are_those_of_the_grids_and_the_presets_have_their_best_value
                 compared[problem].add((method, name))
     assert compared == {
         problem: {(method, name) for method, values in own.items() for name in values}
-        | ({(method, "learning_rate") for method in (*own, "bp", "reset")} if problem == "permuted-mnist" else set())
+        | ({(method, "learning_rate") for method in (*own, "bp", "reset")} if problem in SHARED_RATE else set())
         for problem, own in TUNED.items()
     }
 

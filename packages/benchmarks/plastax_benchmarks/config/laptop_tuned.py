@@ -96,11 +96,20 @@ _ANT = {
     "reset": {"learning_rate": 1e-3},
 }
 
+_TEXT = {
+    "l2": {"weight_decay": 3e-4},
+    "l2_er": {"weight_decay": 1e-4, "er_learning_rate": 1e-4},
+    "cbp": {"replacement_rate": 3e-4},
+    "redo": {"dormant_threshold": 0.3},
+}
+"""At the learning rate of the preset, which all methods share: `plastax sweep continual-text --grid strengths`."""
+
 TUNED: dict[str, dict[str, dict[str, float]]] = {
     "permuted-mnist": _PERMUTED_DIGITS,
     "continual-imagenet": _IMAGENET,
     "incremental-cifar": _CIFAR,
     "random-label-mnist": _RANDOM_LABELS,
     "slowly-changing-regression": _REGRESSION,
+    "continual-text": _TEXT,
     "slippery-ant": _ANT,
 }
