@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.sharding import PartitionSpec as P
-from test_transforms_common import CASES, KEY, MINIBATCHES, extra_args, gradients_of, make_params
+from transform_cases import CASES, KEY, MINIBATCHES, extra_args, gradients_of, make_params
 
 
 STEPS = MINIBATCHES[:2]
