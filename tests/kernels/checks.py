@@ -106,7 +106,7 @@ def test_degenerate_gram_matrices(of):
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy warns of the NaN that this test is about.
-@pytest.mark.parametrize("side", [5, 70])
+@pytest.mark.parametrize("side", [5, 40])
 @pytest.mark.parametrize("broken", [np.nan, np.inf])
 def test_broken_input_stays_visible_and_by_itself(side, broken):
     grams = np.stack([gram64(draw(side, side + 9, seed=seed)) for seed in range(2)]).astype(np.float32)
