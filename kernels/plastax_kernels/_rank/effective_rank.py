@@ -1,6 +1,7 @@
 """Effective rank and its gradient from one eigendecomposition, in float64."""
 
 from functools import cache, partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -65,14 +66,15 @@ def _operation(of: Distribution, backend: Backend):
         return _compute(features, mask, of, xp, _in_numpy, host_eigh)
 
     def for_cuda(features, mask):
-        pairs = partial(choose_eigenpairs, cut=_cut(features), backend=backend)
+        pairs = partial(choose_eigenpairs, cut=cut_for(features.dtype), backend=backend)
         return _compute(features, mask, of, jnp, partial(choose_gram, backend=backend, wide=True), pairs)
 
     return in_float64(compute, for_cuda if backend != "xla" else None, forced=backend == "triton")
 
 
-def _cut(features):
-    return CUT_OF_FLOAT64_FEATURES if features.dtype == jnp.float64 else CUT
+def cut_for(dtype: Any) -> float:
+    """The fraction of the largest singular value at or below which others count as zero, for features of a dtype."""
+    return CUT_OF_FLOAT64_FEATURES if dtype == jnp.float64 else CUT
 
 
 def _compute(features, mask, of, xp, gram, eigenpairs):
@@ -84,7 +86,7 @@ def _compute(features, mask, of, xp, gram, eigenpairs):
         scale = xp.where(scale == 0, 1, scale)
         scaled = features / scale
     values, vectors = eigenpairs(gram(scaled, mask))
-    rank, matrix = rank_from_eigenpairs(values, vectors, cut=_cut(features), of=of, xp=xp)
+    rank, matrix = rank_from_eigenpairs(values, vectors, cut=cut_for(features.dtype), of=of, xp=xp)
 
     def gradient_of(rows, mask):
         wide = _masked(rows.astype(xp.float64), mask, xp)

@@ -20,7 +20,19 @@ def rank_from_eigenpairs(
     - `cut`, `of`: as in `plastax_kernels.rank_from_gram`.
     - `xp`: `jax.numpy`, or `numpy` for arrays of numpy.
     """
-    singular = xp.sqrt(xp.maximum(eigenvalues, 0))
+    rank, weight = rank_from_singular_values(xp.sqrt(xp.maximum(eigenvalues, 0)), cut=cut, of=of, xp=xp)
+    # With f'(s) the derivative along a singular value, the gradient is U diag(f'(s) / s) U^T A.
+    return rank, (vectors * weight[..., None, :]) @ vectors.mT
+
+
+def rank_from_singular_values(singular: Any, *, cut: float, of: Distribution, xp: ModuleType) -> tuple[Any, Any]:
+    """Effective rank, and its derivative along each singular value divided by this value.
+
+    **Arguments:**
+
+    - `singular`: singular values in any order, with any leading batch axes.
+    - `cut`, `of`, `xp`: as in `rank_from_eigenpairs`.
+    """
     largest = xp.max(singular, axis=-1, keepdims=True)
     # Negated so that NaN counts as kept: a broken input must stay visible, not turn into a rank of zero.
     kept = ~(singular <= cut * largest)
@@ -30,11 +42,9 @@ def rank_from_eigenpairs(
     log_share = xp.log(xp.where(kept, share, 1))
     entropy = -xp.sum(share * log_share, axis=-1, keepdims=True)
     rank = xp.where(total == 0, 0, xp.exp(entropy))
-    # With f'(s) the derivative along a singular value, the gradient is U diag(f'(s) / s) U^T A.
     slope = -rank * (log_share + entropy) / xp.where(total == 0, 1, total)
     weight = slope / xp.where(kept, singular, 1) if of == "features" else 2 * slope
-    weight = xp.where(kept, weight, 0)
-    return rank[..., 0], (vectors * weight[..., None, :]) @ vectors.mT
+    return rank[..., 0], xp.where(kept, weight, 0)
 
 
 @decomposition

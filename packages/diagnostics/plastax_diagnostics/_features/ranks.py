@@ -144,8 +144,12 @@ def ranks(layers: Matrices, share: float = 0.99) -> PyTree[Ranks]:
 
     def all_four(stack):
         values = singular_values(stack)
+        # The number that `plastax.effective_rank` gives, without a decomposition of its own.
+        effective, _ = reference.rank_from_singular_values(
+            values, cut=reference.cut_for(stack.dtype), of="features", xp=jnp
+        )
         return Ranks(
-            effective=plastax.effective_rank(stack),
+            effective=effective,
             stable=_stable(values, stack),
             approximate=_approximate(values, share, "covariance"),
             numerical=_numerical(values, stack, None),
