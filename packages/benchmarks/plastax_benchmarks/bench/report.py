@@ -1,14 +1,17 @@
 """What a plasticity report costs: `plastax bench report`.
 
-For each network and effort, in its own process and without a cache of compiled programs: the first call with its
-compilation, later calls with other parameters and data of equal shapes, the sum of the products that the report makes
-(their number times the time of one), and 100 steps of plain SGD at the batch size of the problem. Inputs are random.
+For each network and effort, in its own process: the first call with its compilation, later calls with other parameters
+and data of equal shapes, the sum of the products that the report makes (their number times the time of one), and 100
+steps of plain SGD at the batch size of the problem; then the first call of another process, which finds the compiled
+programs in JAX's persistent cache. Inputs are random.
 """
 
 import dataclasses
 import multiprocessing
+import tempfile
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from .._errors import UsageError
 from .._memory import peak_bytes
@@ -32,14 +35,71 @@ PRODUCTS = 4
 STEPS = 100
 
 
-def without_cache() -> None:
-    """Nothing that an earlier process has compiled is used again."""
+def use_cache(folder: str) -> None:
+    """Keeps all compiled programs of this process in a folder, and takes from it what another one has left there."""
     import jax
 
-    jax.config.update("jax_enable_compilation_cache", False)
+    jax.config.update("jax_compilation_cache_dir", folder)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
-def measure(name: str, effort_name: str, samples: int | None, width: int | None, rounds: int) -> dict[str, Any]:
+class Case(NamedTuple):
+    """A network and an effort."""
+
+    network: str
+    effort: str
+    samples: int | None
+    width: int | None
+
+
+class Subject:
+    """What is reported on: a network, random data, and the effort."""
+
+    def __init__(self, case: Case):
+        import equinox as eqx
+        import jax
+
+        import plastax_diagnostics as diagnostics
+
+        problem, preset, self.shape, self.outputs = NETWORKS[case.network]
+        config = configure(problem, preset, "bp", **({} if case.width is None else {"width": case.width}))
+        effort = getattr(diagnostics, case.effort.upper())
+        self.effort = effort if case.samples is None else dataclasses.replace(effort, samples=case.samples)
+        self.batch = config.settings["batch_size"]
+        network = config.network.make(self.shape, self.outputs, {}, jax.random.key(0))
+        self.params = eqx.filter(network, eqx.is_inexact_array)
+        self.model = diagnostics.apply_model(network, network.init_state(jax.random.key(1)))
+
+    def data(self, key: int, size: int) -> tuple[Any, Any]:
+        """Random inputs and labels."""
+        import jax
+
+        inputs, labels = jax.random.split(jax.random.key(key))
+        return jax.random.uniform(inputs, (size, *self.shape)), jax.random.randint(labels, (size,), 0, self.outputs)
+
+    def report(self, key: int) -> tuple[Any, float]:
+        """A report on other parameters and data for each key, and its seconds."""
+        import jax
+
+        import plastax_diagnostics as diagnostics
+
+        scaled = jax.tree.map(lambda leaf: leaf * (1 + 0.01 * key), self.params)
+        drawn = self.data(key, self.effort.samples)
+        jax.block_until_ready((scaled, drawn))
+        budget, begin = diagnostics.StepBudget(0.01, 1000), time.perf_counter()
+        found = diagnostics.plasticity_report(
+            self.model, "cross_entropy", scaled, drawn, budget, key=jax.random.key(key), effort=self.effort
+        )
+        return found, time.perf_counter() - begin
+
+
+def first_call(case: Case) -> float:
+    """The seconds of the first report of this process."""
+    return Subject(case).report(0)[1]
+
+
+def measure(case: Case, rounds: int) -> dict[str, Any]:
     """A row of the table."""
     import equinox as eqx
     import jax
@@ -49,27 +109,9 @@ def measure(name: str, effort_name: str, samples: int | None, width: int | None,
     from plastax_diagnostics._operators.precision import precision
     from plastax_diagnostics._report.report import FIRST_ORDER, _restarts
 
-    problem, preset, shape, outputs = NETWORKS[name]
-    config = configure(problem, preset, "bp", **({} if width is None else {"width": width}))
-    effort = getattr(diagnostics, effort_name.upper())
-    effort = effort if samples is None else dataclasses.replace(effort, samples=samples)
-    network = config.network.make(shape, outputs, {}, jax.random.key(0))
-    params = eqx.filter(network, eqx.is_inexact_array)
-    model = diagnostics.apply_model(network, network.init_state(jax.random.key(1)))
-    loss, count = diagnostics.task_loss(model, "cross_entropy"), 0
-
-    def data(key, size):
-        inputs, labels = jax.random.split(jax.random.key(key))
-        return jax.random.uniform(inputs, (size, *shape)), jax.random.randint(labels, (size,), 0, outputs)
-
-    def report(key):
-        scaled, drawn = jax.tree.map(lambda leaf: leaf * (1 + 0.01 * key), params), data(key, effort.samples)
-        jax.block_until_ready((scaled, drawn))
-        budget, begin = diagnostics.StepBudget(0.01, 1000), time.perf_counter()
-        found = diagnostics.plasticity_report(
-            model, "cross_entropy", scaled, drawn, budget, key=jax.random.key(key), effort=effort
-        )
-        return found, time.perf_counter() - begin
+    subject, count = Subject(case), 0
+    params, effort, batch = subject.params, subject.effort, subject.batch
+    loss = diagnostics.task_loss(subject.model, "cross_entropy")
 
     @eqx.filter_jit
     def products(operator, vector):
@@ -93,18 +135,17 @@ def measure(name: str, effort_name: str, samples: int | None, width: int | None,
 
         return jax.lax.scan(step, params, batches)[0]
 
-    first_report, first = report(count)
+    first_report, first = subject.report(count)
     peak = peak_bytes() / 2**30
-    batch = config.settings["batch_size"]
-    batches = jax.tree.map(lambda leaf: leaf.reshape(STEPS, batch, *leaf.shape[1:]), data(1, STEPS * batch))
-    drawn = data(2, effort.samples)
+    batches = jax.tree.map(lambda leaf: leaf.reshape(STEPS, batch, *leaf.shape[1:]), subject.data(1, STEPS * batch))
+    drawn = subject.data(2, effort.samples)
     hessian = diagnostics.hessian(loss, params, drawn)
-    gram = diagnostics.loss_weighted_gram(model, "cross_entropy", params, drawn, dtype=effort.dtype)
+    gram = diagnostics.loss_weighted_gram(subject.model, "cross_entropy", params, drawn, dtype=effort.dtype)
 
     def later():
         nonlocal count
         count += 1
-        return report(count)[0].loss_value
+        return subject.report(count)[0].loss_value
 
     seconds = interleaved(
         {
@@ -126,8 +167,8 @@ def measure(name: str, effort_name: str, samples: int | None, width: int | None,
     ]
     typical = medians(seconds)
     return {
-        "network": name,
-        "effort": effort_name,
+        "network": case.network,
+        "effort": case.effort,
         "parameters": sum(leaf.size for leaf in jax.tree.leaves(params)),
         "samples": effort.samples,
         "first call s": first,
@@ -138,6 +179,12 @@ def measure(name: str, effort_name: str, samples: int | None, width: int | None,
         "batch": batch,
         "peak GiB": peak,
     }
+
+
+def in_new_process(folder: str, function: Callable, *arguments: Any) -> Any:
+    """Calls a function in a process of its own that keeps compiled programs in a folder."""
+    with multiprocessing.get_context("spawn").Pool(1, use_cache, (folder,)) as pool:
+        return pool.apply(function, arguments)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -156,8 +203,12 @@ def main(arguments: list[str] | None = None) -> None:
         for effort in options.efforts:
             tell(f"{name}, {effort}")
             # Each has its own process: nothing is compiled yet, and the peak of its memory is its own.
-            with multiprocessing.get_context("spawn").Pool(1, without_cache) as pool:
-                rows.append(pool.apply(measure, (name, effort, options.samples, options.width, options.rounds)))
+            case = Case(name, effort, options.samples, options.width)
+            with tempfile.TemporaryDirectory() as folder:
+                row = in_new_process(folder, measure, case, options.rounds)
+                again = in_new_process(folder, first_call, case)
+            position = list(row).index("first call s") + 1
+            rows.append(dict([*list(row.items())[:position], ("with cache s", again), *list(row.items())[position:]]))
     title = f"Plasticity reports: first call with compilation, later calls (medians of {options.rounds} rounds)"
     show(title, rows, conditions, as_json=options.json)
 
