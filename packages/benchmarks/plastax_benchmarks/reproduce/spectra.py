@@ -99,13 +99,20 @@ def final_accuracies(group: Group) -> dict[str, float]:
 def _ordered(problem: str, accuracies: Mapping[str, float], grid: SpectrumGrid) -> Claim:
     """Whether methods with a higher accuracy at the end keep more of their spectrum."""
     paper = f"methods that learn better at the end keep more of their Hessian spectrum on {problem}"
-    kept = {}
+    kept, bounds = {}, {}
     for network in grid.networks:
-        ranks = [network.reports[task].hessian.epsilon_rank.value for task in sorted(network.reports)]
-        kept[network.label] = ranks[-1] / ranks[0] if len(ranks) > 1 and ranks[0] > 0 else float("nan")
+        first, last = (
+            network.reports[task].hessian.epsilon_rank for task in (min(network.reports), max(network.reports))
+        )
+        some = len(network.reports) > 1 and first.value > 0
+        kept[network.label] = last.value / first.value if some else float("nan")
+        bounds[network.label] = (last.lower / first.upper, last.upper / max(first.lower, 1)) if some else (0, np.inf)
     known = [label for label, value in kept.items() if np.isfinite(value)]
     correlation = rank_correlation([accuracies[label] for label in known], [kept[label] for label in known])
-    listed = ", ".join(f"{label} {value:.2f}" for label, value in kept.items())
+    listed = ", ".join(
+        f"{label} {value:.2f} [{low:.3g}, {high:.3g}]"
+        for (label, value), (low, high) in zip(kept.items(), bounds.values(), strict=True)
+    )
     words = f"epsilon-rank at the last task over that at the first, lowest accuracy first: {listed}; one seed each"
     if correlation is None:
         return Claim(paper, "cannot tell", words, {"kept": kept})
