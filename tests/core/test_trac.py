@@ -160,6 +160,16 @@ def test_the_scaling_is_finite_for_finite_gradients(gradients):
     assert state.scaling >= 0
 
 
+def test_products_that_overflow_with_either_sign():
+    """The sum of plus and minus infinity would be NaN."""
+    transform = plastax.trac(optax.sgd(0.1))
+    params = jnp.ones(2)
+    gradients = jnp.full(2, 3e38)
+    _, state = transform.update(gradients, transform.init(params), params)
+    _, state = transform.update(gradients * jnp.array([1.0, -1.0]), state, params)
+    assert np.isfinite(state.scaling)
+
+
 def test_without_gradients_the_parameters_stay_where_they_are():
     params, state = constant([0.0] * 20)
     np.testing.assert_array_equal(params, 1)

@@ -19,8 +19,9 @@ from .hyperparameters import Count, Hyperparameter, check_hyperparameter, init_c
 from .make import transformation
 
 
-LARGEST = 1e25
-"""Products of gradient and displacement are clipped here. Even sums of a million sums of them are float32 numbers."""
+LARGEST = 1e20
+"""Products of gradient and displacement are clipped here. Ten billion of them, at a million steps, have a sum in
+float32."""
 
 
 class TracState(NamedTuple):
@@ -174,7 +175,7 @@ def _inner_product(gradients, displacement, dtype):
         return jnp.sum(jnp.clip(gradient.astype(total.dtype) * total, -LARGEST, LARGEST)).astype(dtype)
 
     products = jax.tree.leaves(jax.tree.map(product, displacement, gradients))
-    return jnp.clip(sum(products, jnp.zeros((), dtype)), -LARGEST, LARGEST)
+    return sum(products, jnp.zeros((), dtype))
 
 
 def _place(reference, displacement, scaling):
