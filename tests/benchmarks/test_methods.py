@@ -92,6 +92,8 @@ CHAINS = {
     "l2_init": (plastax.l2_init(1e-3), SGD),
     "wasserstein": (plastax.wasserstein(1e-3), SGD),
     "parseval": (plastax.parseval(1e-3), SGD),
+    "trac": (plastax.trac(SGD),),
+    "adam_rel": (SGD,),
 }
 """The optimizer of each method with its default settings, written out."""
 
@@ -141,6 +143,42 @@ def test_every_method_has_words_a_reference_and_a_color_of_its_own():
     colors = [kind.color for kind in METHODS.values()]
     assert len(set(colors)) == len(colors)
     assert all(len(color) == 7 and int(color[1:], 16) >= 0 for color in colors)
+
+
+@pytest.mark.parametrize("make", [optax.adam, plastax.resettable_adam])
+def test_adam_rel_restarts_the_count_of_adam_and_nothing_else(make):
+    """The first step of a task: old moments are corrected as if they were new."""
+    method = METHODS["adam_rel"]()
+    schedule = optax.linear_schedule(RATE, 0.0, 10)
+    base = optax.chain(plastax.hare_and_tortoise(0.1, interval=50), make(schedule))
+    optimizer = method.optimizer(optax.with_extra_args_support(base), VIEW, KEY)
+    params = jnp.array([1.0, -2.0])
+    gradients = [np.array([0.5, 3.0]), np.array([0.2, -1.0]), np.array([-0.4, 2.0])]
+    mean, square, state = 0.0, 0.0, optimizer.init(params)
+    with jax.numpy_dtype_promotion("standard"):
+        for gradient in gradients[:2]:
+            mean, square = 0.9 * mean + 0.1 * gradient, 0.999 * square + 0.001 * gradient**2
+            _, state = optimizer.update(jnp.asarray(gradient, jnp.float32), state, params)
+        began = method.begin_task(state)
+        updates, after = optimizer.update(jnp.asarray(gradients[2], jnp.float32), began, params)
+    kinds = (optax.ScaleByAdamState, plastax.ScaleByResettableAdamState)
+    (old, new), others = zip(*[adam_and_others(tree, kinds) for tree in (state, began)], strict=True)
+    assert all(np.all(count == 2) for count in jax.tree.leaves(old.count))
+    assert all(np.all(count == 0) for count in jax.tree.leaves(new.count))
+    assert jax.tree.map(lambda a: (a.dtype, a.shape), old) == jax.tree.map(lambda a: (a.dtype, a.shape), new)
+    for one, other in ((old.mu, new.mu), (old.nu, new.nu), others):
+        jax.tree.map(np.testing.assert_array_equal, one, other)
+    mean, square = 0.9 * mean + 0.1 * gradients[2], 0.999 * square + 0.001 * gradients[2] ** 2
+    expected = -RATE * 0.8 * (mean / 0.1) / (np.sqrt(square / 0.001) + 1e-8)
+    np.testing.assert_allclose(updates, expected, rtol=1e-5)
+    assert all(np.all(count == 1) for count in jax.tree.leaves(adam_and_others(after, kinds)[0].count))
+
+
+def adam_and_others(state, kinds):
+    """Adam's state, and the leaves of the rest."""
+    nodes = jax.tree.leaves(state, is_leaf=lambda node: isinstance(node, kinds))
+    (adam,) = [node for node in nodes if isinstance(node, kinds)]
+    return adam, [node for node in nodes if not isinstance(node, kinds)]
 
 
 def test_settings_of_a_method_may_be_traced():

@@ -11,8 +11,12 @@ from plastax_benchmarks.config.laptop_tuned import TUNED
 from plastax_benchmarks.config.paper_tables import DEFAULTS, SWEEPS, notes
 from plastax_benchmarks.config.run import KINDS, PARTS, measurement_of
 from plastax_benchmarks.config.stored import upgrade
-from plastax_benchmarks.methods import GRADIENT_FORMS, METHODS
+from plastax_benchmarks.methods import GRADIENT_FORMS, METHODS, needed_by
 from plastax_benchmarks.problems.catalog import PROBLEMS
+
+
+def optimizer_flag(method):
+    return [word for name, value in needed_by(method).items() for word in (f"--{name}", value)]
 
 
 def makes_sense(problem, method):
@@ -24,7 +28,7 @@ def test_there_is_a_configuration_for_everything_and_it_survives_json(problem):
     for preset in PRESETS:
         for method in METHODS:
             if makes_sense(problem, method):
-                config = configure(problem, preset, method)
+                config = configure(problem, preset, method, **needed_by(method))
                 assert RunConfig.from_json(config.as_json()) == config
                 assert config.replace(**config.settings) == config
 
@@ -50,7 +54,7 @@ def test_every_setting_has_a_description(capsys):
         for method in METHODS:
             if makes_sense(problem, method):
                 with pytest.raises(SystemExit):
-                    parse(problem, ["--method", method, "--help"])
+                    parse(problem, ["--method", method, *optimizer_flag(method), "--help"])
                 lines = capsys.readouterr().out
                 assert "(required)" not in lines
                 for name in fields_of(METHODS[method]):
@@ -80,7 +84,7 @@ def test_methods_that_the_paper_has_not_swept_take_the_best_values_of_plainer_on
     others = set(METHODS) - set(SWEEPS[problem]) - {"l2_er_gradient", "adaptive_l2_er"}
     assert {"reset", "snp_l2", "crelu"} <= others
     for method in others:
-        values = configure(problem, "paper", method).settings
+        values = configure(problem, "paper", method, **needed_by(method)).settings
         assert values["learning_rate"] == rate
         assert values.get("weight_decay", decay) == decay
         assert values.get("replacement_rate", replacement) == replacement
@@ -165,6 +169,8 @@ def test_paper_presets_have_the_sizes_of_the_paper(problem, expected):
         ({"optimizer": "lion"}, "unknown optimizer 'lion'"),
         ({"network": "convnet"}, "--network convnet cannot take the inputs of permuted-mnist"),
         ({"method": "cbp", "network": "gated-linear"}, "method cbp replaces units, but the units of a gated-linear"),
+        ({"method": "adam_rel"}, "method adam_rel needs --optimizer adam, got sgd"),
+        ({"method": "adam_rel", "optimizer": "muon"}, "needs --optimizer adam, got muon"),
         ({"method": "bp", "weight_decay": 0.1}, "--weight-decay has no effect on method bp: it belongs to l2"),
         ({"depht": 3}, "unknown setting --depht: did you mean --depth"),
         ({"weight_decay": -1.0}, "--weight-decay must be at least 0, got -1.0"),

@@ -13,7 +13,7 @@ from plastax_benchmarks._errors import UsageError
 from plastax_benchmarks.config import configure
 from plastax_benchmarks.config.laptop_grids import laptop_grid, strength_grid
 from plastax_benchmarks.config.paper_tables import SWEEPS
-from plastax_benchmarks.methods import METHODS, Method
+from plastax_benchmarks.methods import METHODS, Method, needed_by
 from plastax_benchmarks.problems.catalog import PROBLEMS
 from plastax_benchmarks.runs import RunBusy, RunError
 from plastax_benchmarks.sweep import memory
@@ -32,7 +32,8 @@ def test_the_laptop_grids_have_equally_many_configurations_for_every_method(prob
     counts = {}
     frozen = problem == "linearized-mnist"  # Its units cannot be replaced.
     for method in (name for name, kind in METHODS.items() if not (frozen and kind.replaces_units)):
-        config, strengths = configure(problem, "laptop", method, seeds=1), METHODS[method].strengths
+        config = configure(problem, "laptop", method, seeds=1, **needed_by(method))
+        strengths = METHODS[method].strengths
         counts[method] = len(members_of(config, laptop_grid(problem, method)))
         for combination in laptop_grid(problem, method):
             assert set(combination) == {"learning_rate", *strengths}

@@ -137,7 +137,15 @@ def test_swept_settings_are_those_of_each_member():
         toy_replicas(config, ({}, {"weight_decay": 0.1}))
 
 
-OTHERS = {"momentum": 0.5, "max_grad_norm": 0.1, "decay_rate": 0.0, "dormant_threshold": 2.0, "spectral_target": 0.1}
+OTHERS = {
+    "momentum": 0.5,
+    "beta_1": 0.5,
+    "beta_2": 0.5,
+    "max_grad_norm": 0.1,
+    "decay_rate": 0.0,
+    "dormant_threshold": 2.0,
+    "spectral_target": 0.1,
+}
 """Values of a swept setting that change a run; other settings are made a hundred times as large."""
 
 
@@ -162,7 +170,8 @@ def test_every_method_learns_and_every_sweep_has_an_effect(method):
     config = toy_config("permuted-mnist", method, epochs=10, seeds=1, **frequent.get(method, {}))
     sweeps = all_sweeps(config)
     reals = [name for name, field in fields_of(METHODS[method]).items() if is_real(field)]
-    assert set(sweeps[0]) == {"learning_rate", "momentum", "max_grad_norm", *reals}
+    own = {"momentum"} if config.optimizer.name == "sgd" else {"beta_1", "beta_2"}
+    assert set(sweeps[0]) == {"learning_rate", "max_grad_norm", *own, *reals}
     trainer, programs = toy_replicas(config, sweeps)
     blocks = trainer.steps_in(0) // trainer.block
     learner, totals = programs.train(programs.init(0), programs.nothing(), 0, 0, blocks)
@@ -182,6 +191,29 @@ def test_a_swept_momentum_is_that_of_the_settings():
     learner, single = (programs.train(programs.init(0), programs.nothing(), 0, 0, 1)[0] for programs in (swept, alone))
     for ours, theirs in zip(jax.tree.leaves(learner.params), jax.tree.leaves(single.params), strict=True):
         np.testing.assert_allclose(ours[1], theirs[0], rtol=1e-3, atol=1e-5)
+
+
+def test_a_task_restarts_the_count_of_adam_in_every_member():
+    config = toy_config("permuted-mnist", "adam_rel", seeds=2)
+    trainer, programs = toy_replicas(config)
+    steps = trainer.steps_in(0)
+
+    def counts(learner):
+        kind = plastax.ScaleByResettableAdamState
+        nodes = jax.tree.leaves(learner.opt_state, is_leaf=lambda node: isinstance(node, kind))
+        return {
+            int(count)
+            for node in nodes
+            if isinstance(node, kind)
+            for leaf in jax.tree.leaves(node.count)
+            for count in np.ravel(leaf)
+        }
+
+    learner, _ = train_task(programs, programs.init(0), 0)
+    assert counts(learner) == {steps}
+    assert counts(programs.begin_task(learner)) == {0}
+    learner, _ = train_task(programs, learner, 1)
+    assert counts(learner) == {steps}
 
 
 def test_annealing_ends_with_steps_of_no_size():

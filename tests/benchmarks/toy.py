@@ -6,7 +6,7 @@ from plastax_benchmarks._settings import fields_of
 from plastax_benchmarks.config import configure
 from plastax_benchmarks.config.laptop import laptop
 from plastax_benchmarks.data import Images, Section, Text
-from plastax_benchmarks.methods import METHODS
+from plastax_benchmarks.methods import METHODS, needed_by
 from plastax_benchmarks.problems.catalog import ContinualTextSettings, ImageSettings
 from plastax_benchmarks.problems.load import make_problem
 from plastax_benchmarks.training.members import Member
@@ -52,6 +52,9 @@ def toy_config(problem, method="bp", **others):
     kind, moderate = METHODS[method], laptop(problem, method="none")
     small = SMALL | {name: getattr(kind(), name) for name in kind.strengths if name != "er_weight"}
     small |= {name: moderate[name] for name in ("learning_rate", *kind.strengths) if name in moderate}
+    if needed_by(method):
+        # The presets have rates for SGD.
+        small |= {**needed_by(method), "learning_rate": 3e-3}
     if "er_interval" in fields_of(kind):
         small |= {"er_interval": 7}
     if problem in ("continual-imagenet", "incremental-cifar"):

@@ -65,10 +65,11 @@ class Case:
     """A transformation, and it with a strength of zero, with a traced strength and with a schedule.
 
     `scheduled` gets a schedule and something to wrap the factory in. `bad` holds calls that must fail with a message.
+    `neutral` is `None` where no strength is the identity.
     """
 
     make: Callable[[], optax.GradientTransformationExtraArgs]
-    neutral: Callable[[], optax.GradientTransformationExtraArgs]
+    neutral: Callable[[], optax.GradientTransformationExtraArgs] | None
     traced: Callable[[Any], optax.GradientTransformationExtraArgs]
     scheduled: Callable[[Any, Any], optax.GradientTransformationExtraArgs]
     bad: tuple[tuple[Callable[[], Any], str], ...] = field(default=())
@@ -251,6 +252,21 @@ CASES = {
         (
             (lambda: plastax.hare_and_tortoise(1.5, interval=1), r"rate must be in \[0, 1\], got 1.5"),
             (lambda: plastax.hare_and_tortoise(0.5, interval=0), "interval must be a whole number"),
+        ),
+    ),
+    "trac": Case(
+        lambda: plastax.trac(optax.sgd(0.5), initial_scale=0.1),
+        None,
+        lambda s: plastax.trac(optax.sgd(0.1), initial_scale=s),
+        lambda wrap, s: wrap(plastax.trac)(optax.sgd(0.5), initial_scale=s),
+        (
+            (
+                lambda: plastax.trac(optax.sgd(0.1), initial_scale=-1.0),
+                r"initial_scale must be in \[0, inf\), got -1.0",
+            ),
+            (lambda: plastax.trac(optax.sgd(0.1), discounts=(0.9, 1.5)), r"discounts must be in \[0, 1\], got"),
+            (lambda: plastax.trac(optax.sgd(0.1), discounts=()), "discounts must have at least one number"),
+            (lambda: plastax.trac(optax.sgd(0.1), eps=0.0), r"eps must be in \[1.17549e-38, inf\), got 0.0"),
         ),
     ),
     "self_normalized_resets": Case(

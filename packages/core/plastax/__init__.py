@@ -40,6 +40,7 @@ from ._transforms.spectral_penalty import (
     SpectralPenaltyState as SpectralPenaltyState,
     spectral_penalty as spectral_penalty,
 )
+from ._transforms.trac import TracState as TracState, trac as trac
 from ._transforms.upgd import UPGDState as UPGDState, upgd as upgd
 from ._transforms.wasserstein import WassersteinState as WassersteinState, wasserstein as wasserstein
 from ._transforms.weight_decay import WeightDecayState as WeightDecayState, add_weight_decay as add_weight_decay

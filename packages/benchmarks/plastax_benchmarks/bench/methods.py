@@ -19,7 +19,7 @@ from plastax_kernels import set_lapack_threads
 
 from .._errors import UsageError, check_name
 from ..config import RunConfig, configure
-from ..methods import METHODS
+from ..methods import METHODS, needed_by
 from ..problems.catalog import SupervisedProblem
 from ..problems.load import load_problem
 from ..training.members import Member
@@ -143,7 +143,7 @@ def programs_of(methods: Sequence[str], steps: int, *, exact: bool, **others: An
     """The methods, each with its interval and, if asked for, without."""
     found = []
     for method in methods:
-        settings = INTERVALS.get(method, {})
+        settings, others = INTERVALS.get(method, {}), needed_by(method) | others
         config = configure("permuted-mnist", "paper", method, dataset="digits", seeds=1, **(settings | others))
         words = ", ".join(f"{name}={value}" for name, value in settings.items())
         # A whole number of intervals, so that every round has the same work.

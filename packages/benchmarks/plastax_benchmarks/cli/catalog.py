@@ -7,7 +7,7 @@ from .._errors import check_name, usage_errors
 from .._settings import fields_of
 from ..config import PRESETS, RunConfig, configure
 from ..config.paper_tables import DEFAULTS, notes
-from ..methods import METHODS
+from ..methods import METHODS, needed_by
 from ..problems.catalog import PROBLEMS, SlipperyAntSettings
 from ._call import call
 
@@ -39,12 +39,14 @@ def list_methods(problem: str = "permuted-mnist", preset: str = "laptop") -> Non
         table.add_column(name, no_wrap=typed)
     for name, method in METHODS.items():
         try:
-            config = configure(problem, preset, name)
+            config = configure(problem, preset, name, **needed_by(name))
         except ValueError:  # The problem's network has no units that can be replaced.
             table.add_row(name, method.words, "(not on this problem)", method.reference)
             continue
         own = {setting: config.settings[setting] for setting in ("learning_rate", *fields_of(method))}
         lines = [f"{setting} {value:g}" for setting, value in own.items() if value is not None]
+        if config.optimizer.name != configure(problem, preset, "bp").optimizer.name:
+            lines.append(f"--optimizer {config.optimizer.name}")
         table.add_row(name, method.words, "\n".join(lines), method.reference)
     _print(table)
     if preset == "paper" and problem in DEFAULTS:

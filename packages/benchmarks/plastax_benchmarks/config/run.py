@@ -76,6 +76,11 @@ class RunConfig(Settings):
                 f"method {self.method.name} replaces units, but the units of a {self.network.name} network are frozen: "
                 "choose another method or --network mlp"
             )
+        if self.method.needs_optimizer not in (None, self.optimizer.name):
+            raise ValueError(
+                f"method {self.method.name} needs --optimizer {self.method.needs_optimizer}, got "
+                f"{self.optimizer.name}. Choose a --learning-rate for it, too: the preset's may be for another one"
+            )
 
     @property
     def folder(self) -> Path:

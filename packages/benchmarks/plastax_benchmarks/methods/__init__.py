@@ -15,6 +15,7 @@ from .base import (
 from .effective_rank import ER, GRADIENT_FORMS as GRADIENT_FORMS, L2ER, AdaptiveL2ER, L2ERGradient
 from .penalties import L2Init, Parseval, Spectral, Wasserstein
 from .plain import L2, Backprop, CReLU, LayerNormL2, PerturbL2, Reset, ShrinkAndPerturb
+from .step_length import AdamRel, Trac
 from .unit_replacement import ContinualBackprop, ContinualBackpropL2, ReDo, SelfNormalizedResets
 from .weights import UPGD, HareAndTortoise, NormalizeAndProject, WeightClipping
 
@@ -45,6 +46,8 @@ METHODS: dict[str, type[Method]] = {
         Wasserstein,
         CReLU,
         Reset,
+        Trac,
+        AdamRel,
     )
 }
 """The methods, in the order of tables and figures."""
@@ -54,6 +57,12 @@ def check_method(name: str) -> type[Method]:
     """The method of that name, or an error that lists them all."""
     check_name("method", name, METHODS)
     return METHODS[name]
+
+
+def needed_by(method: str) -> dict[str, str]:
+    """The optimizer that a method needs, as an argument of `configure`. Empty if it works with all of them."""
+    needed = check_method(method).needs_optimizer
+    return {} if needed is None else {"optimizer": needed}
 
 
 def settings_of_methods() -> dict[str, list[str]]:

@@ -112,6 +112,8 @@ class Method(Settings):
     """Whether it replaces units of the network."""
     renews_network: ClassVar[bool] = False
     """Whether each task starts with a new network."""
+    needs_optimizer: ClassVar[str | None] = None
+    """The name of the only base optimizer that it works with. By default it works with all of them."""
 
     def optimizer(
         self, base: "optax.GradientTransformationExtraArgs", network: NetworkView, key: "PRNGKeyArray"

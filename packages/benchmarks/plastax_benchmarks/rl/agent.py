@@ -15,7 +15,7 @@ import plastax_diagnostics as diagnostics
 from plastax.models import ActorCritic
 
 from ..config import RunConfig
-from ..methods import NetworkView
+from ..methods import Method, NetworkView
 from ..problems.catalog import SlipperyAntSettings
 from .environment import Environment
 from .friction import friction_at
@@ -182,14 +182,21 @@ def start_task(
 ) -> tuple[ActorCritic, optax.OptState]:
     """Network and optimizer state at the start of a new friction, which is a new task for the method.
 
-    The windows of effective-rank transformations are emptied. A method that renews the network gets a new one, with a
-    new optimizer state.
+    The windows of effective-rank transformations are emptied, and the method prepares its state. A method that renews
+    the network gets a new one, with a new optimizer state.
     """
     if setup.config.method.renews_network:
         model_key, optimizer_key = jax.random.split(jax.random.fold_in(key, RENEWAL))
         model = setup.network(model_key)
         return model, setup.optimizer(optimizer_key).init(model)  # pyright: ignore[reportArgumentType]
-    return model, plastax.restart_windows(opt_state)
+    if has_windows(opt_state):
+        opt_state = plastax.restart_windows(opt_state)
+    return model, setup.config.method.begin_task(opt_state)
+
+
+def acts_at_tasks(method: Method, opt_state: optax.OptState) -> bool:
+    """Whether `start_task` changes anything, so that other methods need no branch for it."""
+    return method.renews_network or type(method).begin_task is not Method.begin_task or has_windows(opt_state)
 
 
 def has_windows(opt_state: optax.OptState) -> bool:
@@ -209,7 +216,7 @@ def update(
 ) -> tuple[Agent, RolloutRows, LossParts, EpisodeSums, Float[Array, ""]]:
     """One rollout, and the epochs of training on it."""
     problem = setup.problem
-    if problem.friction is None and (setup.config.method.renews_network or has_windows(agent.opt_state)):
+    if problem.friction is None and acts_at_tasks(setup.config.method, agent.opt_state):
         # The new task starts with the first update whose rollout only has the new friction.
         model, opt_state = jax.lax.cond(
             friction_changed(problem, agent.step),
