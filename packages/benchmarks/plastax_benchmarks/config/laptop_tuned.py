@@ -16,6 +16,12 @@ _PERMUTED_DIGITS = {
     "snp_l2": {"weight_decay": 3e-3, "perturb_scale": 1e-3},
     "l2_init": {"weight_decay": 3e-3},
     "redo": {"dormant_threshold": 3e-2},
+    "snr": {"rejection_rate": 3e-5},
+    "upgd": {"weight_decay": 3e-3, "gradient_noise": 1e-2},
+    "nap": {},
+    "weight_clipping": {"clip_factor": 3.0},
+    "hare_tortoise": {"slow_rate": 1e-3},
+    "trac": {},
 }
 """At the learning rate of the preset, which all methods share: `plastax sweep permuted-mnist --grid strengths`."""
 
@@ -83,6 +89,9 @@ _RANDOM_LABELS = {
     "snr": {"learning_rate": 3e-2, "rejection_rate": 1e-2},
     "weight_clipping": {"learning_rate": 3e-3, "clip_factor": 2.0},
     "hare_tortoise": {"learning_rate": 1e-2, "slow_rate": 1e-3},
+    "upgd": {"learning_rate": 3e-2, "weight_decay": 3e-3, "gradient_noise": 1e-2},
+    "nap": {"learning_rate": 3e-3},
+    "trac": {"learning_rate": 1e-3},
 }
 
 _ANT = {
