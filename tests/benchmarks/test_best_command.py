@@ -6,7 +6,7 @@ import sys
 from dataclasses import asdict
 
 import pytest
-from test_best import decay, write
+from best_support import decay, write
 
 from plastax_benchmarks import cli
 from plastax_benchmarks.cli import run as run_command, sweep as sweep_command
