@@ -12,24 +12,14 @@ from typing import Any
 
 from .._errors import UsageError
 from .._memory import peak_bytes
-from ..config import configure
+from ._networks import NETWORKS, STEPS, new_network
 from .output import Conditions, show
 from .parser import bench_parser
 from .timing import Tell, interleaved, medians, ratio
 
 
-NETWORKS: dict[str, tuple[str, str, tuple[int, ...], int]] = {
-    "mlp-demo": ("permuted-mnist", "laptop", (784,), 10),
-    "mlp-paper": ("permuted-mnist", "paper", (784,), 10),
-    "convnet-laptop": ("continual-imagenet", "laptop", (32, 32, 3), 2),
-    "convnet-paper": ("continual-imagenet", "paper", (32, 32, 3), 2),
-}
-"""Problem, preset, shape of an input, and number of outputs."""
-
 PRODUCTS = 4
 """How many products are timed in a row."""
-
-STEPS = 100
 
 
 def without_cache() -> None:
@@ -49,21 +39,13 @@ def measure(name: str, effort_name: str, samples: int | None, width: int | None,
     from plastax_diagnostics._operators.precision import precision
     from plastax_diagnostics._report.report import FIRST_ORDER, _restarts
 
-    problem, preset, shape, outputs = NETWORKS[name]
-    config = configure(problem, preset, "bp", **({} if width is None else {"width": width}))
+    network, count = new_network(name, width), 0
+    params, model = network.params, network.model
     effort = getattr(diagnostics, effort_name.upper())
     effort = effort if samples is None else dataclasses.replace(effort, samples=samples)
-    network = config.network.make(shape, outputs, {}, jax.random.key(0))
-    params = eqx.filter(network, eqx.is_inexact_array)
-    model = diagnostics.apply_model(network, network.init_state(jax.random.key(1)))
-    loss, count = diagnostics.task_loss(model, "cross_entropy"), 0
-
-    def data(key, size):
-        inputs, labels = jax.random.split(jax.random.key(key))
-        return jax.random.uniform(inputs, (size, *shape)), jax.random.randint(labels, (size,), 0, outputs)
 
     def report(key):
-        scaled, drawn = jax.tree.map(lambda leaf: leaf * (1 + 0.01 * key), params), data(key, effort.samples)
+        scaled, drawn = jax.tree.map(lambda leaf: leaf * (1 + 0.01 * key), params), network.rows(key, effort.samples)
         jax.block_until_ready((scaled, drawn))
         budget, begin = diagnostics.StepBudget(0.01, 1000), time.perf_counter()
         found = diagnostics.plasticity_report(
@@ -85,20 +67,11 @@ def measure(name: str, effort_name: str, samples: int | None, width: int | None,
             ones = jax.tree.map(lambda leaf: jnp.ones(leaf.shape, leaf.dtype), operator.in_structure())
             return jax.block_until_ready(products(operator, ones))
 
-    @jax.jit
-    def train(params, batches):
-        def step(params, batch):
-            slopes = jax.grad(loss)(params, batch)
-            return jax.tree.map(lambda leaf, slope: leaf - 0.01 * slope, params, slopes), None
-
-        return jax.lax.scan(step, params, batches)[0]
-
     first_report, first = report(count)
     peak = peak_bytes() / 2**30
-    batch = config.settings["batch_size"]
-    batches = jax.tree.map(lambda leaf: leaf.reshape(STEPS, batch, *leaf.shape[1:]), data(1, STEPS * batch))
-    drawn = data(2, effort.samples)
-    hessian = diagnostics.hessian(loss, params, drawn)
+    drawn, train = network.rows(2, effort.samples), network.sgd()
+    batches = network.rows(1, STEPS, network.batch)
+    hessian = diagnostics.hessian(network.loss, params, drawn)
     gram = diagnostics.loss_weighted_gram(model, "cross_entropy", params, drawn, dtype=effort.dtype)
 
     def later():
@@ -135,7 +108,7 @@ def measure(name: str, effort_name: str, samples: int | None, width: int | None,
         "products": by_hessian + by_gram,
         "x its products": ratio(seconds, "report", "products"),
         f"x {STEPS} steps": ratio(seconds, "report", "steps"),
-        "batch": batch,
+        "batch": network.batch,
         "peak GiB": peak,
     }
 
