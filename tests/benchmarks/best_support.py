@@ -2,6 +2,8 @@
 
 import json
 
+from json_lines import write_lines
+
 from plastax_benchmarks.config import configure
 from plastax_benchmarks.report.best import best_of
 
@@ -31,7 +33,7 @@ def write(folder, results, method="l2", *, problem="permuted-mnist", metric="onl
                 failed = {"failed": True} if value is None and window is None else {}
                 lines.append(where | {"seed": config.seed + i, **combination, metric: value} | failed)
     if lines:
-        (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        write_lines(folder / "metrics.jsonl", lines)
     if outcome is not None:
         (folder / "outcome.json").write_text(json.dumps(outcome))
     return config

@@ -4,6 +4,7 @@ import io
 import json
 
 import pytest
+from json_lines import write_lines
 from report_support import EIGHT, epsilon_rank, summary, table, write_run
 from rich.console import Console
 
@@ -29,8 +30,8 @@ def write_sweep(folder, *, failed=()):
                 row = {"task": task, "seed": seed, "weight_decay": decay, "online_accuracy": value}
                 rows.append(row | ({"failed": True} if broken else {}))
                 lines.append(epsilon_rank(task, seed, 10 * decay + task) | {"weight_decay": decay})
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (folder / "diagnostics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lines))
+    write_lines(folder / "metrics.jsonl", rows)
+    write_lines(folder / "diagnostics.jsonl", lines)
     return folder
 
 
