@@ -2,6 +2,8 @@
 
 import json
 
+from json_lines import write_lines
+
 from plastax_benchmarks.report.group import group_runs
 from plastax_benchmarks.report.numbers import summarize
 from plastax_benchmarks.report.read import read_runs
@@ -21,9 +23,9 @@ def write_run(folder, accuracy, *, method="bp", first_seed=0, config=(), diagnos
         for seed, values in enumerate(accuracy)
         if task < len(values)
     ]
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(folder / "metrics.jsonl", rows)
     if diagnostics:
-        (folder / "diagnostics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in diagnostics))
+        write_lines(folder / "diagnostics.jsonl", diagnostics)
     return folder
 
 
@@ -60,5 +62,5 @@ def write_ant(folder, windows=8, **config):
         | {"dead": {"actor": 1, "critic": n}}
         for n in range(windows)
     ]
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(folder / "metrics.jsonl", rows)
     return folder

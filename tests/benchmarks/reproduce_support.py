@@ -3,6 +3,8 @@
 import dataclasses
 import json
 
+from json_lines import write_lines
+
 import plastax_diagnostics as diagnostics
 
 
@@ -33,8 +35,8 @@ def finish(folder, need, accuracy=lambda seed, task: 0.8, *, seeds=None, tasks=N
                 for kind in ("train", "held_out"):
                     name = f"task{task:05}-seed{seed}-start-{kind}.json"
                     (folder / "reports" / name).write_text(report(task).to_json())
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (folder / "diagnostics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    write_lines(folder / "metrics.jsonl", rows)
+    write_lines(folder / "diagnostics.jsonl", lines)
     return folder
 
 

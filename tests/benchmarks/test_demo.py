@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 import pytest
+from json_lines import write_lines
 from rich.console import Console
 
 from plastax_benchmarks.cli import demo
@@ -60,7 +61,7 @@ def test_seeds_that_diverged_are_left_out(tmp_path):
     rows += [{"task": 0, "seed": 1, **row}, {"task": 1, "seed": 1, "failed": True, **dict.fromkeys(row)}]
     lines = [{"task": 1, "seed": 0, "epsilon_rank": 7}]
     for name, stream in {"metrics": rows, "diagnostics": lines}.items():
-        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(each) + "\n" for each in stream))
+        write_lines(tmp_path / f"{name}.jsonl", stream)
     curves = demo.read_curves(tmp_path)
     assert {name: values.tolist() for name, values in curves.items()} == {
         "online_accuracy": [[0.5], [0.5]],

@@ -13,7 +13,9 @@ from plastax_benchmarks.config import configure
 from plastax_benchmarks.data import Images
 from plastax_benchmarks.problems import incremental_cifar, linearized_mnist, permuted_mnist, slowly_changing_regression
 from plastax_benchmarks.training.curvature import diagnose, epsilon_rank_at, look, rows_for
-from plastax_benchmarks.training.task import Replica, TaskView, Trainer, keys_of, losses, some_examples
+from plastax_benchmarks.training.examples import some_examples
+from plastax_benchmarks.training.losses import losses
+from plastax_benchmarks.training.task import Replica, TaskView, Trainer, keys_of
 from plastax_diagnostics import ExactGram
 from plastax_diagnostics._spectrum import exact_gram
 from plastax_diagnostics._spectrum.exact_gram import count_above

@@ -18,7 +18,7 @@ from plastax_benchmarks.problems import (
 from plastax_benchmarks.problems.catalog import SUPERVISED as PROBLEMS
 from plastax_benchmarks.problems.load import load_problem
 from plastax_benchmarks.problems.stream import by_class, take
-from plastax_benchmarks.training.task import epoch_orders, some_examples
+from plastax_benchmarks.training.examples import epoch_orders, some_examples
 
 
 KEY = jax.random.key(3)

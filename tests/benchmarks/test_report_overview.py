@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from json_lines import write_lines
 from report_support import group_of, write_ant, write_run
 from scipy import stats
 
@@ -46,7 +47,7 @@ def test_scores_are_relative_to_a_new_network(tmp_path):
 def test_verdicts_of_each_problem_and_the_aggregate_of_all(tmp_path):
     ant = write_ant(tmp_path / "ant")
     rows = [json.loads(line) for line in (ant / "metrics.jsonl").read_text().splitlines()]
-    (ant / "metrics.jsonl").write_text("".join(json.dumps(row | {"fresh_reward": 0.4}) + "\n" for row in rows))
+    write_lines(ant / "metrics.jsonl", (row | {"fresh_reward": 0.4} for row in rows))
     found = overview(
         numbers(
             [

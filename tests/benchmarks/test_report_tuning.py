@@ -1,8 +1,7 @@
 """The sweep that chose the configuration of an evaluation, and the time of its steps."""
 
-import json
-
 import pytest
+from json_lines import write_lines
 from report_support import EIGHT, summary, table, write_ant, write_run
 from test_best import decay, write
 
@@ -50,7 +49,7 @@ def test_the_time_of_a_step_leaves_out_the_first_task(tmp_path):
     lines = [
         {"task": task, "steps": 10, "train": 100.0 if task == 0 else 0.02 * task, "whole": 999} for task in range(8)
     ]
-    (folder / "timing.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    write_lines(folder / "timing.jsonl", lines)
     whole = summary(folder)
     # Tasks 1 to 7, of which 4 is the median: 0.08 seconds for ten steps of two networks.
     assert whole["lines"][0]["ms_per_step"] == pytest.approx(4.0)

@@ -4,6 +4,7 @@ import dataclasses
 import json
 
 import pytest
+from json_lines import write_lines
 from reproduce_support import finish, with_rank
 
 from plastax_benchmarks._errors import UsageError
@@ -145,7 +146,7 @@ def test_different_thresholds_do_not_decide(small, tmp_path):
     folder = finish(tmp_path / "runs" / "bp", need, accuracy_of(need), rank=lambda seed, task: 90.0 - 3 * task + seed)
     lines = [json.loads(line) for line in (folder / "diagnostics.jsonl").read_text().splitlines()]
     lines[0]["eps"] = 0.2
-    (folder / "diagnostics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    write_lines(folder / "diagnostics.jsonl", lines)
     (claim,) = curvature.draw_curvature(material_of(needs, tmp_path)).claims
     assert claim.answer == "cannot tell"
     assert "0.1 to 0.2" in claim.words

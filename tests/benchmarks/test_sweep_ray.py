@@ -4,10 +4,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from waiting import wait_for
 
 from plastax_benchmarks.cli import main
 from plastax_benchmarks.runs import read_stream
@@ -38,13 +38,6 @@ def address():
         process.stdin.close()
         process.wait(60)
         process.stdout.close()
-
-
-def wait_for(condition, seconds=180):
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.02)
 
 
 def tasks_done(job):

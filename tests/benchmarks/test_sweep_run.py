@@ -7,13 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections import deque
 from dataclasses import asdict
 
 import pytest
 from rich.console import Console
 from toy import toy_config
+from waiting import wait_for
 
 from plastax_benchmarks.cli import main
 from plastax_benchmarks.runs import RunError, RunStopped, read_stream
@@ -255,13 +255,6 @@ COMMAND = [
     *("sweep", "slowly-changing-regression", "--methods", "l2", "--grid", "weight-decay=0,0.1", "--num-tasks", "4"),
     *("--train-size", "400", "--seeds", "1", "--group-size", "2", "--cpus", "1"),
 ]
-
-
-def wait_for(condition, seconds=120):
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.02)
 
 
 def holder_of(folder):

@@ -18,7 +18,9 @@ from plastax_benchmarks.data import DataError, Section, Text, _text, describe_te
 from plastax_benchmarks.methods import METHODS
 from plastax_benchmarks.problems.continual_text import make, windows_of
 from plastax_benchmarks.problems.load import load_problem
-from plastax_benchmarks.training.task import Replica, TaskView, Trainer, hits, keys_of, losses, some_examples
+from plastax_benchmarks.training.examples import some_examples
+from plastax_benchmarks.training.losses import hits, losses
+from plastax_benchmarks.training.task import Replica, TaskView, Trainer, keys_of
 
 
 KEY = jax.random.key(3)

@@ -11,8 +11,10 @@ from toy import toy_config, toy_problem, toy_replicas, train_task
 import plastax
 from plastax_benchmarks._settings import fields_of, is_real
 from plastax_benchmarks.methods import METHODS
+from plastax_benchmarks.training.examples import epoch_orders
+from plastax_benchmarks.training.losses import losses
 from plastax_benchmarks.training.members import sweepable
-from plastax_benchmarks.training.task import Replica, Trainer, epoch_orders, keys_of, losses
+from plastax_benchmarks.training.task import Replica, Trainer, keys_of
 
 
 def plain_loop(config, seed, tasks):

@@ -71,6 +71,20 @@ SMALL = {
     "rank 30 of 100": with_spectrum(100, 128, np.geomspace(1, 1e-2, 30)),
     "duplicates": np.repeat(draw(20, 70), 2, axis=0),
 }
+# The same kinds for Triton's interpreter, which takes seconds where blocks of rows meet, at sides above 64: only the
+# hardest network has such a side.
+INTERPRETED = {
+    "mnist, worn": SMALL["mnist, worn"],
+    "wide, untrained": relu_network_features(30, 300),
+    "tall, untrained": relu_network_features(300, 30),
+    "tall, worn": relu_network_features(300, 30, worn=True),
+    "mean and 1 % noise": (1 + 0.01 * draw(50, 30)).astype(np.float32),
+    "tail to 1e-4": with_spectrum(30, 40, np.geomspace(1, 1e-4, 30)),
+    "tail to the cut": with_spectrum(30, 35, np.geomspace(1, 1.5e-6, 30)),
+    "long clusters": with_spectrum(30, 35, [1.0] * 10 + [0.5] * 10 + [1e-3] * 10),
+    "rank 10 of 30": with_spectrum(30, 40, np.geomspace(1, 1e-2, 10)),
+    "duplicates": np.repeat(draw(15, 35), 2, axis=0),
+}
 LARGE = {
     f"{name}, {'worn' if worn else 'untrained'}": relu_network_features(*WINDOWS[name], worn=worn)
     for name in ("ant", "cifar")

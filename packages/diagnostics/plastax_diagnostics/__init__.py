@@ -77,13 +77,9 @@ from ._report.density_plot import (
     draw_density as draw_density,
     stretch_eigenvalue_axis as stretch_eigenvalue_axis,
 )
+from ._report.effort import CHEAP as CHEAP, FULL as FULL, Effort as Effort
 from ._report.monitor import Measured as Measured, Monitor as Monitor
-from ._report.report import (
-    CHEAP as CHEAP,
-    FULL as FULL,
-    Effort as Effort,
-    plasticity_report as plasticity_report,
-)
+from ._report.report import plasticity_report as plasticity_report
 from ._report.results import (
     CurvatureSummary as CurvatureSummary,
     LayerSummary as LayerSummary,

@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ..config import configure
+from ._networks import NETWORKS, STEPS, new_network
 from .output import Conditions, show
 from .parser import bench_parser
-from .report import NETWORKS, STEPS
 from .timing import Ratio, Tell, interleaved, medians
 
 
@@ -22,33 +21,15 @@ EVERY = (100, 1000)
 
 def measure(name: str, width: int | None, rounds: int) -> dict[str, Any]:
     """A row of the table."""
-    import equinox as eqx
     import jax
 
     import plastax_diagnostics as diagnostics
 
-    problem, preset, shape, outputs = NETWORKS[name]
-    config = configure(problem, preset, "bp", **({} if width is None else {"width": width}))
-    network = config.network.make(shape, outputs, {}, jax.random.key(0))
-    params = eqx.filter(network, eqx.is_inexact_array)
-    model = diagnostics.apply_model(network, network.init_state(jax.random.key(1)))
-    loss = diagnostics.task_loss(model, "cross_entropy")
-    monitor = diagnostics.Monitor(model, "cross_entropy", diagnostics.StepBudget(0.01, 1000))
-    batch = config.settings["batch_size"]
-
-    def data(key, *size):
-        inputs, labels = jax.random.split(jax.random.key(key))
-        return jax.random.uniform(inputs, (*size, *shape)), jax.random.randint(labels, size, 0, outputs)
-
-    @jax.jit
-    def train(params, batches):
-        def step(params, batch):
-            slopes = jax.grad(loss)(params, batch)
-            return jax.tree.map(lambda leaf, slope: leaf - 0.01 * slope, params, slopes), None
-
-        return jax.lax.scan(step, params, batches)[0]
-
-    rows, batches, key = data(1, diagnostics.CHEAP.samples), data(2, STEPS, batch), jax.random.key(3)
+    network = new_network(name, width)
+    params, train = network.params, network.sgd()
+    monitor = diagnostics.Monitor(network.model, "cross_entropy", diagnostics.StepBudget(0.01, 1000))
+    rows, batches = network.rows(1, diagnostics.CHEAP.samples), network.rows(2, STEPS, network.batch)
+    key = jax.random.key(3)
     seconds = interleaved(
         {"monitor": lambda: monitor.measure(params, rows, key)["loss"], "steps": lambda: train(params, batches)},
         rounds=rounds,
@@ -57,7 +38,7 @@ def measure(name: str, width: int | None, rounds: int) -> dict[str, Any]:
     found = {
         "network": name,
         "parameters": sum(leaf.size for leaf in jax.tree.leaves(params)),
-        "batch": batch,
+        "batch": network.batch,
         "monitor ms": 1e3 * typical["monitor"],
         "step ms": 1e3 * typical["steps"] / STEPS,
     }

@@ -15,24 +15,14 @@ from typing import Any, NamedTuple
 
 from .._errors import UsageError
 from .._memory import peak_bytes
-from ..config import configure
+from ._networks import NETWORKS, STEPS, Network, new_network
 from .output import Conditions, show
 from .parser import bench_parser
 from .timing import Tell, interleaved, medians, ratio
 
 
-NETWORKS: dict[str, tuple[str, str, tuple[int, ...], int]] = {
-    "mlp-demo": ("permuted-mnist", "laptop", (784,), 10),
-    "mlp-paper": ("permuted-mnist", "paper", (784,), 10),
-    "convnet-laptop": ("continual-imagenet", "laptop", (32, 32, 3), 2),
-    "convnet-paper": ("continual-imagenet", "paper", (32, 32, 3), 2),
-}
-"""Problem, preset, shape of an input, and number of outputs."""
-
 PRODUCTS = 4
 """How many products are timed in a row."""
-
-STEPS = 100
 
 
 def use_cache(folder: str) -> None:
@@ -45,58 +35,40 @@ def use_cache(folder: str) -> None:
 
 
 class Case(NamedTuple):
-    """A network and an effort."""
+    """What is measured. `None` stands for the samples of the effort, and for the width of the network."""
 
     network: str
     effort: str
     samples: int | None
     width: int | None
 
-
-class Subject:
-    """What is reported on: a network, random data, and the effort."""
-
-    def __init__(self, case: Case):
-        import equinox as eqx
-        import jax
-
+    def full_effort(self) -> Any:
+        """The effort of `plastax_diagnostics`, with this number of samples."""
         import plastax_diagnostics as diagnostics
 
-        problem, preset, self.shape, self.outputs = NETWORKS[case.network]
-        config = configure(problem, preset, "bp", **({} if case.width is None else {"width": case.width}))
-        effort = getattr(diagnostics, case.effort.upper())
-        self.effort = effort if case.samples is None else dataclasses.replace(effort, samples=case.samples)
-        self.batch = config.settings["batch_size"]
-        network = config.network.make(self.shape, self.outputs, {}, jax.random.key(0))
-        self.params = eqx.filter(network, eqx.is_inexact_array)
-        self.model = diagnostics.apply_model(network, network.init_state(jax.random.key(1)))
+        effort = getattr(diagnostics, self.effort.upper())
+        return effort if self.samples is None else dataclasses.replace(effort, samples=self.samples)
 
-    def data(self, key: int, size: int) -> tuple[Any, Any]:
-        """Random inputs and labels."""
-        import jax
 
-        inputs, labels = jax.random.split(jax.random.key(key))
-        return jax.random.uniform(inputs, (size, *self.shape)), jax.random.randint(labels, (size,), 0, self.outputs)
+def report(network: Network, effort: Any, key: int) -> tuple[Any, float]:
+    """A report on other parameters and data for each key, and its seconds."""
+    import jax
 
-    def report(self, key: int) -> tuple[Any, float]:
-        """A report on other parameters and data for each key, and its seconds."""
-        import jax
+    import plastax_diagnostics as diagnostics
 
-        import plastax_diagnostics as diagnostics
-
-        scaled = jax.tree.map(lambda leaf: leaf * (1 + 0.01 * key), self.params)
-        drawn = self.data(key, self.effort.samples)
-        jax.block_until_ready((scaled, drawn))
-        budget, begin = diagnostics.StepBudget(0.01, 1000), time.perf_counter()
-        found = diagnostics.plasticity_report(
-            self.model, "cross_entropy", scaled, drawn, budget, key=jax.random.key(key), effort=self.effort
-        )
-        return found, time.perf_counter() - begin
+    scaled = jax.tree.map(lambda leaf: leaf * (1 + 0.01 * key), network.params)
+    drawn = network.rows(key, effort.samples)
+    jax.block_until_ready((scaled, drawn))
+    budget, begin = diagnostics.StepBudget(0.01, 1000), time.perf_counter()
+    found = diagnostics.plasticity_report(
+        network.model, "cross_entropy", scaled, drawn, budget, key=jax.random.key(key), effort=effort
+    )
+    return found, time.perf_counter() - begin
 
 
 def first_call(case: Case) -> float:
     """The seconds of the first report of this process."""
-    return Subject(case).report(0)[1]
+    return report(new_network(case.network, case.width), case.full_effort(), 0)[1]
 
 
 def measure(case: Case, rounds: int) -> dict[str, Any]:
@@ -109,9 +81,8 @@ def measure(case: Case, rounds: int) -> dict[str, Any]:
     from plastax_diagnostics._operators.precision import precision
     from plastax_diagnostics._report.report import FIRST_ORDER, _restarts
 
-    subject, count = Subject(case), 0
-    params, effort, batch = subject.params, subject.effort, subject.batch
-    loss = diagnostics.task_loss(subject.model, "cross_entropy")
+    network, effort, count = new_network(case.network, case.width), case.full_effort(), 0
+    params = network.params
 
     @eqx.filter_jit
     def products(operator, vector):
@@ -127,25 +98,17 @@ def measure(case: Case, rounds: int) -> dict[str, Any]:
             ones = jax.tree.map(lambda leaf: jnp.ones(leaf.shape, leaf.dtype), operator.in_structure())
             return jax.block_until_ready(products(operator, ones))
 
-    @jax.jit
-    def train(params, batches):
-        def step(params, batch):
-            slopes = jax.grad(loss)(params, batch)
-            return jax.tree.map(lambda leaf, slope: leaf - 0.01 * slope, params, slopes), None
-
-        return jax.lax.scan(step, params, batches)[0]
-
-    first_report, first = subject.report(count)
+    first_report, first = report(network, effort, count)
     peak = peak_bytes() / 2**30
-    batches = jax.tree.map(lambda leaf: leaf.reshape(STEPS, batch, *leaf.shape[1:]), subject.data(1, STEPS * batch))
-    drawn = subject.data(2, effort.samples)
-    hessian = diagnostics.hessian(loss, params, drawn)
-    gram = diagnostics.loss_weighted_gram(subject.model, "cross_entropy", params, drawn, dtype=effort.dtype)
+    drawn, train = network.rows(2, effort.samples), network.sgd()
+    batches = network.rows(1, STEPS, network.batch)
+    hessian = diagnostics.hessian(network.loss, params, drawn)
+    gram = diagnostics.loss_weighted_gram(network.model, "cross_entropy", params, drawn, dtype=effort.dtype)
 
     def later():
         nonlocal count
         count += 1
-        return subject.report(count)[0].loss_value
+        return report(network, effort, count)[0].loss_value
 
     seconds = interleaved(
         {
@@ -176,7 +139,7 @@ def measure(case: Case, rounds: int) -> dict[str, Any]:
         "products": by_hessian + by_gram,
         "x its products": ratio(seconds, "report", "products"),
         f"x {STEPS} steps": ratio(seconds, "report", "steps"),
-        "batch": batch,
+        "batch": network.batch,
         "peak GiB": peak,
     }
 

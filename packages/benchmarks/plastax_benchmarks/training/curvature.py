@@ -16,7 +16,8 @@ from jaxtyping import PRNGKeyArray, PyTree
 import plastax_diagnostics as diagnostics
 
 from ..problems.stream import Examples
-from .task import Learner, TaskView, Trainer, some_examples
+from .examples import some_examples
+from .task import Learner, TaskView, Trainer
 
 
 CONTRACTION = 1e-3

@@ -10,7 +10,9 @@ from jaxtyping import Array, Float, PyTree
 import plastax
 import plastax_diagnostics as diagnostics
 
-from .task import Learner, TaskView, Trainer, hits, losses, some_examples
+from .examples import some_examples
+from .losses import hits, losses
+from .task import Learner, TaskView, Trainer
 
 
 CHUNK = 100

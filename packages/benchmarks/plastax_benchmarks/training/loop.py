@@ -5,7 +5,7 @@ from its last checkpoint and ends with the same metrics, bit for bit, on the sam
 """
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -25,18 +25,15 @@ from ..problems.catalog import SupervisedProblem
 from ..problems.load import load_problem
 from ..runs import (
     Diverged,
-    ReportPlace,
     RunFolder,
     hold_interrupts,
     read_stream,
-    swept_name,
     terminate_like_interrupt,
     versions,
 )
-from .curvature import diagnose, epsilon_rank_at, step_budget
+from .diagnoses import Diagnoses
 from .distributed.processes import Processes, open_folder
 from .distributed.shares import Part, Restored, Shares, checksum
-from .distributed.wire import Package
 from .evaluate import Evaluation
 from .groups import Group, make_groups, packed, put_back, train_group, unpacked
 from .host import Pace, keep_compiled_programs
@@ -44,7 +41,7 @@ from .members import Member, Sweep, combinations_of, list_failed, members_of, wo
 from .metrics import Row, add_yardstick, failed_in, not_finite, rows_of, score, without_numbers
 from .progress import print_failed, progress_bar
 from .stored import restore
-from .task import Learner, TaskView, Totals, Trainer
+from .task import Learner, Totals
 
 
 MAY_CHANGE = ("num_tasks", "checkpoint_every")
@@ -162,6 +159,7 @@ class Loop:
         self.groups, self.members, self.folder, self.console = groups, members, folder, console
         self.processes, self.shares, self.share = processes, shares, share
         self.own = members[share.start : share.stop]
+        self.diagnoses = Diagnoses(config.measurement, groups, self.own, share, folder, processes)
         self.paces = [Pace() for _ in groups]
         self.learners = [group.replicas.init(0) for group in groups]
         self.done = 0
@@ -228,18 +226,12 @@ class Loop:
         """One task: training, measurements, and writing the results."""
         begin = time.perf_counter()
         learners = self._learners_for(task)
-        diagnosed = self.measurement.diagnose_every and task % self.measurement.diagnose_every == 0
-        diagnoses = self._diagnose(learners, task, "start", self.failed) if diagnosed else []
-        every = self.measurement.epsilon_rank_every
-        if every and task > 0 and (task - 1) % every == 0:
-            diagnoses += self._epsilon_ranks(learners, task)
-        every = self.measurement.monitor_every
-        monitored = self._monitor(learners, task) if every and task % every == 0 else {}
+        measured = self.diagnoses.before(learners, task, self.failed)
         ready = time.perf_counter()
         learners, totals = self._train(learners, task, steps, advance)
         trained = time.perf_counter()
         rows = self._rows(task, steps, totals, learners)
-        for i, numbers in monitored.items():
+        for i, numbers in measured.monitored.items():
             rows[i]["monitor"] = numbers
         if self.measurement.evaluate_previous and task > 0:
             self._add_previous_accuracy(rows, learners, task)
@@ -252,8 +244,7 @@ class Loop:
                 put_back(after, before, [k for k, i in enumerate(group.places) if self.share[i] in failed])
                 for group, after, before in zip(self.groups, learners, self.learners, strict=True)
             ]
-        if diagnosed:
-            diagnoses += self._diagnose(learners, task, "end", failed)
+        diagnoses = measured.lines + self.diagnoses.after(learners, task, failed)
         now = time.perf_counter()
         seconds = {"task": task, "steps": steps, "train": trained - ready, "whole": now - begin}
         # Together, so that Ctrl-C saves the learner with its lines. When a killed run is resumed, lines after the last
@@ -310,55 +301,6 @@ class Loop:
         fresh = [group.replicas.init(task) for group in self.groups]
         fresh, totals = self._train(fresh, task, steps, advance)
         return self._rows(task, steps, totals, fresh)
-
-    def _diagnose(self, learners: list[Learner], task: int, when: str, failed: Collection[int]) -> list[dict[str, Any]]:
-        """Writes spectra and reports of all members to files, and returns a line for each."""
-        found = []
-        for member, trainer, learner, view in self._each(learners, task, failed):
-            for rows, line, report in diagnose(trainer, learner, view, values=member.values):
-                names = {"task": task, "seed": member.seed, **member.values, "when": when, "rows": rows}
-                place = ReportPlace(task, member.seed, swept_name(member.values), when, rows)
-                found.append((names | line, place.file, report))
-        collected = self._collected(found)
-        for _, file, report in collected:
-            self.folder.write(file, report)
-        return [line for line, _, _ in collected]
-
-    def _epsilon_ranks(self, learners: list[Learner], task: int) -> list[dict[str, Any]]:
-        """A line for each member: how much curvature it has for the task that is about to begin."""
-        lines, rows = [], self.measurement.epsilon_rank_rows
-        for member, trainer, learner, view in self._each(learners, task, self.failed):
-            found = epsilon_rank_at(trainer, learner, view, rows=rows, values=member.values)
-            names = {"task": task, "seed": member.seed, **member.values, "when": "start", "rows": "held_out"}
-            counted = {"samples": found.samples, "eps": found.eps, "epsilon_rank": found.count}
-            lines.append(names | counted | dict(found.raw))
-        return self._collected(lines)
-
-    def _monitor(self, learners: list[Learner], task: int) -> dict[int, dict[str, float]]:
-        """For each member of this process, the numbers of the monitor before a task."""
-        found = {}
-        for group, learner in zip(self.groups, learners, strict=True):
-            measured = jax.device_get(group.replicas.measure(learner, task))
-            for k, i in enumerate(group.places):
-                budget = step_budget(group.trainer, group.replicas.view(k, task), self.own[i].values)
-                own = jax.tree.map(lambda leaf, k=k: leaf[k], measured)
-                found[i] = group.replicas.monitor.scalars(own, budget)
-        return found
-
-    def _collected(self, values: list) -> list:
-        """The values of all processes, in process 0."""
-        return [value for package in self.processes.collect(Package(values)) for value in package.value]
-
-    def _each(
-        self, learners: list[Learner], task: int, failed: Collection[int]
-    ) -> Iterator[tuple[Member, Trainer, Learner, TaskView]]:
-        """Members of this process that have not diverged, in order: trainer, learner and task of each."""
-        homes = {i: (n, k) for n, group in enumerate(self.groups) for k, i in enumerate(group.places)}
-        for i, member in enumerate(self.own):
-            if self.share[i] not in failed:
-                n, k = homes[i]
-                trainer, replicas, _ = self.groups[n]
-                yield member, trainer, replicas.devices.member(learners[n], k), replicas.view(k, task)
 
     def _with_new_failures(self, rows: list[Row], task: int) -> dict[int, int]:
         """The members that have diverged so far. Their numbers become null. If no member is left, the run stops."""

@@ -8,7 +8,8 @@ import plastax_diagnostics as diagnostics
 
 from ..problems.stream import Task
 from .curvature import CONTRACTION
-from .task import Learner, TaskView, Trainer, some_examples
+from .examples import some_examples
+from .task import Learner, TaskView, Trainer
 
 
 class _OnTask(NamedTuple):

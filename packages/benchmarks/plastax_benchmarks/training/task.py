@@ -19,8 +19,10 @@ import plastax
 from ..config import RunConfig
 from ..methods import NetworkView, RankStep
 from ..problems.catalog import SupervisedProblem
-from ..problems.stream import Examples, Problem, RowIndices, Task
+from ..problems.stream import Examples, Problem, Task
 from . import batch_one
+from .examples import epoch_orders
+from .losses import hits, losses
 
 
 class Learner(NamedTuple):
@@ -318,50 +320,3 @@ class Trainer:
         max_norm = config.optimizer.max_grad_norm
         clip = [] if max_norm is None else [optax.clip_by_global_norm(max_norm)]
         return optax.with_extra_args_support(optax.chain(*clip, made))
-
-
-def epoch_orders(key: PRNGKeyArray, rows: RowIndices, epochs: int) -> Int[Array, "epochs most"]:
-    """The rows of a task in a new order for each epoch; rows that do not belong to it come last."""
-    numbers = jnp.arange(rows.rows.size)
-
-    def shuffled(key):
-        draws = jax.random.uniform(key, rows.rows.shape)
-        return rows.rows[jnp.argsort(jnp.where(numbers < rows.count, draws, 2.0))]
-
-    return jax.vmap(shuffled)(jax.random.split(key, epochs))
-
-
-def losses(problem: Problem, outputs: Array, targets: Array) -> Float[Array, " rows"]:
-    """The loss of each row: cross-entropy (its mean over the tokens of a sequence), or half the squared error."""
-    if problem.loss == "cross_entropy":
-        return _over_tokens(optax.softmax_cross_entropy_with_integer_labels(outputs, targets))
-    return 0.5 * jnp.sum(jnp.square(outputs - targets), axis=-1)
-
-
-def hits(problem: Problem, outputs: Array, targets: Array) -> Float[Array, " rows"]:
-    """1 for each row that is classified correctly, 0 for the others (and for all rows of a regression).
-
-    For sequences, the fraction of tokens that are predicted correctly.
-    """
-    if problem.loss == "cross_entropy":
-        return _over_tokens((jnp.argmax(outputs, axis=-1) == targets).astype(jnp.float32))
-    return jnp.zeros(outputs.shape[0])
-
-
-def _over_tokens(values: Float[Array, "rows *time"]) -> Float[Array, " rows"]:
-    return jnp.mean(values.reshape(len(values), -1), axis=1)
-
-
-def some_examples(
-    problem: Problem, data: PyTree, task: Task, key: PRNGKeyArray, most: int, *, held_out: bool
-) -> tuple[Examples, Float[Array, " rows"]]:
-    """Up to `most` rows of a task, drawn without replacement, with weight 1 for real rows and 0 for padding.
-
-    Padding repeats real rows, so that no unit that is active on real rows looks dead.
-    """
-    rows = task.test if held_out else task.train
-    size = min(most, rows.rows.size)
-    order = epoch_orders(key, rows, 1)[0][:size]
-    numbers = jnp.arange(size)
-    weights = (numbers < rows.count).astype(jnp.float32)
-    return problem.examples(data, task, order[numbers % rows.count], held_out=held_out), weights

@@ -19,7 +19,7 @@ from .._transforms.make import transformation
 from .._types import Initializer, Scalar
 from .description import Units
 from .locate import check_units, contribution, locate_units, outgoing_sizes, read_features
-from .replace import check_optimizer, draw_units, no_units, place_units
+from .replace import draw_units, init_wrapped, no_units, place_units
 from .resettable_adam import bias_correction
 
 
@@ -177,9 +177,7 @@ def continual_backprop(
     method = "continual_backprop"
 
     def init(params):
-        layers = locate_units(method, units, params)
-        inner_state = optimizer.init(params)
-        check_optimizer(method, optimizer, layers, params, inner_state)
+        layers, inner_state = init_wrapped(method, optimizer, units, params)
         return ContinualBackpropState(
             inner_state=inner_state,
             count=jnp.zeros((), jnp.int32),

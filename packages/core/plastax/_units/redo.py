@@ -16,7 +16,7 @@ from .._transforms.make import transformation
 from .._types import Initializer, Scalar
 from .description import Units
 from .locate import check_units, locate_units, read_features
-from .replace import check_optimizer, draw_units, no_units, place_units
+from .replace import draw_units, indices_of, init_wrapped, no_units, place_units
 
 
 class RedoState(NamedTuple):
@@ -110,9 +110,7 @@ def redo(
     method = "redo"
 
     def init(params):
-        layers = locate_units(method, units, params)
-        inner_state = optimizer.init(params)
-        check_optimizer(method, optimizer, layers, params, inner_state)
+        layers, inner_state = init_wrapped(method, optimizer, units, params)
         activity = tuple(jnp.zeros(layer.width, jnp.float32) for layer in layers)
         replaced = jnp.zeros(len(layers), jnp.int32)
         return RedoState(inner_state, jnp.zeros((), jnp.int32), key_data(key), activity, replaced)
@@ -128,16 +126,13 @@ def redo(
 
         def recycle(old, key, activity):
             limit = value_at(threshold, state.count)
-            replaced = [
-                jnp.where(dormant(total, limit), jnp.arange(total.size, dtype=jnp.int32), total.size)
-                for total in activity
-            ]
+            replaced = [indices_of(dormant(total, limit)) for total in activity]
             new_units = draw_units(layers, old, replaced, jax.random.fold_in(key, count), unit_init)
             return new_units, jax.tree.map(jnp.zeros_like, activity)
 
         def wait(old, key, activity):
             del key
-            return no_units(layers, old, [layer.width for layer in layers]), activity
+            return no_units(layers, old), activity
 
         inputs = jax.tree.leaves(params), as_key(state.key, key), activity
         new_units, activity = every(interval, count, recycle, wait, *inputs)

@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from .._numerics import apply_update, wider
 from .._types import Initializer
-from .locate import LocatedUnits, by_unit
+from .description import Units
+from .locate import LocatedUnits, by_unit, locate_units
 from .resettable_adam import AxisCounts
 
 
@@ -27,6 +28,20 @@ class NewUnits(NamedTuple):
     of: Int[Array, " width"]
     replaced: Int[Array, " k"]
     kernels: tuple[Array, ...]
+
+
+def init_wrapped(
+    method: str, optimizer: optax.GradientTransformationExtraArgs, units: tuple[Units, ...], params: PyTree
+) -> tuple[tuple[LocatedUnits, ...], optax.OptState]:
+    """The layers of a method that wraps an optimizer, and the optimizer's first state. Raises if they do not fit."""
+    layers, state = locate_units(method, units, params), optimizer.init(params)
+    _check_optimizer(method, optimizer, layers, params, state)
+    return layers, state
+
+
+def indices_of(units: Bool[Array, " width"]) -> Int[Array, " width"]:
+    """The indices of some units, for `draw_units`: in place of every other unit, the width of the layer."""
+    return jnp.where(units, jnp.arange(units.size, dtype=jnp.int32), units.size)
 
 
 def draw_units(
@@ -58,8 +73,14 @@ def draw_units(
     ]
 
 
-def no_units(layers: Sequence[LocatedUnits], params: list[Array], numbers: Sequence[int]) -> list[NewUnits]:
-    """What `draw_units` returns, with no unit replaced; `numbers` has the largest number possible, for each layer."""
+def no_units(
+    layers: Sequence[LocatedUnits], params: list[Array], numbers: Sequence[int] | None = None
+) -> list[NewUnits]:
+    """What `draw_units` returns, with no unit replaced.
+
+    `numbers` has the largest number possible for each layer, by default all of its units.
+    """
+    numbers = [layer.width for layer in layers] if numbers is None else numbers
     return [
         NewUnits(
             jnp.full(layer.width, -1, jnp.int32),
@@ -182,7 +203,7 @@ def _check_not_frozen(layers, updates):
             )
 
 
-def check_optimizer(method: str, optimizer: optax.GradientTransformation, layers, params, state) -> None:
+def _check_optimizer(method: str, optimizer: optax.GradientTransformation, layers, params, state) -> None:
     """Raises if the optimizer's state for one unit cannot be separated from that for the others.
 
     Warns about optax's Adam, which has one step count for all parameters.
@@ -217,7 +238,7 @@ def check_optimizer(method: str, optimizer: optax.GradientTransformation, layers
                 f"{method} wraps an Adam of optax (optax.adam, optax.adamw, ...), which has one step count for all "
                 "parameters: the first steps of a new unit are about three times too long. Use "
                 "plastax.resettable_adam, or plastax.scale_by_resettable_adam in place of optax.scale_by_adam",
-                stacklevel=4,
+                stacklevel=5,
             )
 
 

@@ -16,7 +16,7 @@ from .._transforms.make import transformation
 from .._types import Initializer, Scalar
 from .description import Units
 from .locate import check_units, locate_units, read_features
-from .replace import check_optimizer, draw_units, no_units, place_units
+from .replace import draw_units, indices_of, init_wrapped, no_units, place_units
 
 
 class FiringTimes(NamedTuple):
@@ -137,9 +137,7 @@ def self_normalized_resets(
     method = "self_normalized_resets"
 
     def init(params):
-        layers = locate_units(method, units, params)
-        inner_state = optimizer.init(params)
-        check_optimizer(method, optimizer, layers, params, inner_state)
+        layers, inner_state = init_wrapped(method, optimizer, units, params)
         times = tuple(
             FiringTimes(
                 *(jnp.zeros(layer.width, jnp.int32) for _ in range(3)),
@@ -165,11 +163,11 @@ def self_normalized_resets(
             gone.append(silent_too_long)
 
         def draw(old, key, gone):
-            replaced = [jnp.where(mask, jnp.arange(mask.size, dtype=jnp.int32), mask.size) for mask in gone]
+            replaced = [indices_of(mask) for mask in gone]
             return draw_units(layers, old, replaced, jax.random.fold_in(key, count), unit_init)
 
         def draw_none(old, *_):
-            return no_units(layers, old, [layer.width for layer in layers])
+            return no_units(layers, old)
 
         anyone = jnp.any(jnp.stack([jnp.any(mask) for mask in gone]))
         new_units = run_if(anyone, draw, draw_none, jax.tree.leaves(params), as_key(state.key, key), gone)

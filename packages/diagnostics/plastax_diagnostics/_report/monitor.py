@@ -16,7 +16,7 @@ from .._collapse.budget import StepBudget
 from .._collapse.plasticity import plasticity_score
 from .._features.units import unit_scalars
 from .._operators.applicable import NotApplicableError
-from .._operators.function import ApplyModel, as_function, check_model, warn_if_written_in_a_loop
+from .._operators.function import as_function, check_model, warn_if_written_in_a_loop
 from .._operators.hessian import hessian, value_and_gradient
 from .._operators.losses import LossLike, OutputLoss, TaskLoss, as_loss
 from .._operators.mean import check_mean
@@ -26,7 +26,7 @@ from .._operators.samples import Samples
 from .._spectrum.lanczos import Coefficients, finish, traced_coefficients
 from .._spectrum.result import Spectrum
 from .._spectrum.spectrum import check_key
-from .report import CHEAP, draw
+from .effort import CHEAP, draw, features_or_own
 from .results import CurvatureSummary
 from .scalars import numbers_of, score_numbers
 
@@ -127,8 +127,7 @@ class Monitor:
         for name, value in (("every", every), ("samples", samples), ("order", order), ("probes", probes)):
             if value < 1:
                 raise ValueError(f"`{name}` must be at least 1, got {value}")
-        if features is None and isinstance(model, ApplyModel):
-            features = model.features
+        features = features_or_own(model, features)
         self.every = every
         self.eps = budget.threshold if eps is None else float(eps)
         self._task = _Task(as_function(model), as_loss(loss), None if features is None else as_function(features))

@@ -4,8 +4,6 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -17,7 +15,7 @@ from .._collapse.condition import NecessaryCondition, necessary_condition
 from .._collapse.plasticity import plasticity_score
 from .._collapse.residual import confident_mistakes, refined_residual_measure, residual_of
 from .._operators.applicable import NotApplicableError
-from .._operators.function import ApplyModel, check_model, warn_if_written_in_a_loop
+from .._operators.function import check_model, warn_if_written_in_a_loop
 from .._operators.hessian import hessian, value_and_gradient
 from .._operators.losses import LossLike, task_loss
 from .._operators.model import ModelOperator, as_pairs, model_operator
@@ -27,6 +25,7 @@ from .._operators.samples import Samples
 from .._programs.dense_layers import only_dense_layers
 from .._spectrum.result import Spectrum
 from .._spectrum.spectrum import check_key, spectrum
+from .effort import FULL, Effort, draw, features_or_own
 from .layers import layer_summaries, norm_summaries
 from .results import CurvatureSummary, PlasticityReport, ResidualSummary
 from .verdict import comparison_sentence, fixed_features_sentence, verdict_of
@@ -34,45 +33,6 @@ from .verdict import comparison_sentence, fixed_features_sentence, verdict_of
 
 FIRST_ORDER = 64
 """The first order of the residual measure, unless the effort allows less."""
-
-
-@dataclass(frozen=True)
-class Effort:
-    r"""How much work a report may be, and the thresholds that it uses.
-
-    **Arguments:**
-
-    - `order`, `probes`: of the spectra.
-    - `residual_order`: the highest order of the residual measure.
-    - `samples`: the largest number of samples to use, drawn without replacement. A part of a task is easier than the
-        whole, so compare only reports with the same number.
-    - `exact`: whether small spectra are computed exactly.
-    - `dtype`: of the Gram matrix and the residual; `None` for that of the parameters. The Hessian is always in that of
-        the parameters.
-    - `target`: the loss to be reached; by default a tenth of that of the quadratic model now. Under cross-entropy it
-        means $\frac12\|e\|^2$ of the quadratic model, averaged over samples, not the cross-entropy.
-    - `eps`: threshold of the epsilon-ranks; by default that of the step budget.
-    - `dormant_threshold`: see [`plastax_diagnostics.dormant_units`][].
-    - `trial_samples`: the largest number of these samples for the comparison with new networks.
-    """
-
-    order: int
-    probes: int
-    residual_order: int
-    samples: int
-    exact: bool
-    dtype: Any
-    target: float | None = None
-    eps: float | None = None
-    dormant_threshold: float = 0.025
-    trial_samples: int = 250
-
-
-FULL = Effort(order=90, probes=1, residual_order=128, samples=2000, exact=True, dtype=np.float64)
-"""For a task switch: the paper's order and number of samples."""
-
-CHEAP = Effort(order=20, probes=1, residual_order=20, samples=256, exact=False, dtype=None)
-"""For use during training: 60 products with matrices of 256 samples. The orders are equal, so they share programs."""
 
 
 def plasticity_report(
@@ -148,8 +108,7 @@ def plasticity_report(
     check_model(model)
     check_not_traced((params, data, key), "plasticity_report", "use plastax_diagnostics.Monitor.traced inside")
     warn_if_written_in_a_loop(model, loss, features)
-    if features is None and isinstance(model, ApplyModel):
-        features = model.features
+    features = features_or_own(model, features)
     samples = as_pairs(data)
     given = samples.size
     keys = jax.random.split(key, 4)
@@ -264,20 +223,6 @@ def _name(loss: LossLike) -> str:
         return loss
     name = getattr(loss, "__name__", type(loss).__name__)
     return "custom loss" if name == "<lambda>" else name
-
-
-def draw(samples: Samples, most: int, key: PRNGKeyArray) -> Samples:
-    """At most that many samples, drawn without replacement."""
-    if samples.size <= most:
-        return samples
-    return samples.of(_drawn(samples.data, key, most))
-
-
-@partial(jax.jit, static_argnums=2)
-def _drawn(data, key, most):
-    size = jax.tree.leaves(data)[0].shape[0]
-    chosen = jax.random.choice(key, size, (most,), replace=False)
-    return jax.tree.map(lambda leaf: leaf[chosen], data)
 
 
 def _products(found: Spectrum) -> int:

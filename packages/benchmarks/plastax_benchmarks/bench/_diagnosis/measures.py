@@ -14,7 +14,8 @@ import plastax_diagnostics as diagnostics
 
 from ...problems.stream import Examples
 from ...training.curvature import CONTRACTION, look
-from ...training.task import Learner, TaskView, Trainer, hits, losses
+from ...training.losses import hits, losses
+from ...training.task import Learner, TaskView, Trainer
 from .settings import Setting
 
 
