@@ -1,6 +1,6 @@
 """The columns of `points.csv`, in words."""
 
-from .measures import TRIAL_STEPS
+from .measures import LINEAR_SIDES, TRIAL_STEPS
 
 
 _NAMES = {
@@ -41,14 +41,21 @@ _MEASURES = {
     "ntk_trace": "trace of the tangent kernel",
     "base_loss": "loss of the best constant prediction on the rows of the measures",
     "base_accuracy": "accuracy of the best constant prediction on these rows",
-    "linear_base_loss": "loss of the best constant prediction on the rows of the kernel",
-    "linear_base_accuracy": "accuracy of the best constant prediction on the rows of the kernel",
-    "linear_start_accuracy": "accuracy on the rows of the kernel before training",
-    "linear_accuracy": "accuracy of the linearized network there after the budget",
-    "linear_loss": "loss of the linearized network there after the budget",
     "rate": "learning rate of the budget",
     "steps": "steps of the task",
     "seconds": "wall time of the measures",
+}
+
+_LINEAR = {
+    f"{name}_{what}": f"{words} (tangent kernels of side {side} or less)"
+    for name, side in LINEAR_SIDES.items()
+    for what, words in {
+        "base_loss": "loss of the best constant prediction on the rows of the kernel",
+        "base_accuracy": "accuracy of the best constant prediction there",
+        "start_accuracy": "accuracy there before training",
+        "accuracy": "accuracy of the linearized network there after the budget",
+        "loss": "loss of the linearized network there after the budget",
+    }.items()
 }
 
 _TRIALS = {
@@ -71,4 +78,4 @@ _RESULTS = {
     "test_accuracy": "accuracy on held-out rows at the end of the task",
 }
 
-COLUMNS = _NAMES | _MEASURES | _TRIALS | _RESULTS
+COLUMNS = _NAMES | _MEASURES | _LINEAR | _TRIALS | _RESULTS

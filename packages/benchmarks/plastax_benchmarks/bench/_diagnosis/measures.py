@@ -27,12 +27,15 @@ class Work(NamedTuple):
     steps: int
 
 
-DENSE, CONVOLUTIONS = Work(250, 40, 300), Work(100, 15, 100)
+DENSE, CONVOLUTIONS, SEQUENCES = Work(250, 40, 1000), Work(100, 15, 300), Work(50, 15, 200)
 
-KERNEL_SIDE = 800
-"""The largest side (rows x outputs) of tangent kernels."""
+LINEAR_SIDES = {"linear": 800, "wide_linear": 2000}
+"""The largest sides (rows x outputs) of tangent kernels for linearized training."""
 
-TRIAL_STEPS = (10, 30, 100, 300)
+LINEAR_WINDOWS = 16
+"""Rows of linearized training for sequences, whose kernel is approximated."""
+
+TRIAL_STEPS = (10, 30, 100, 300, 1000)
 """Moments of trial training at which its loss is recorded, or its end if that is earlier."""
 
 OUTCOME_ROWS = 1000
@@ -66,28 +69,42 @@ def measures(
     - `budget`: of the task.
     - `own`: the optimizer of the setting if that is not plain SGD, for trial training.
     """
-    work = CONVOLUTIONS if trainer.config.network.takes_images else DENSE
+    work = _work(trainer)
     model, rows = rows_of(trainer, learner, view, work.rows)
     data, loss, key = (rows.inputs, rows.targets), trainer.problem.loss, jax.random.key(0)
     effort = diagnostics.Effort(work.order, 1, work.order, work.rows, exact=False, dtype=None)
     report = diagnostics.plasticity_report(model, loss, learner.params, data, budget, key=key, effort=effort)
     train = partial(diagnostics.trial_training, model, loss, learner.params, data, budget, steps=work.steps)
     trial = train()
-    few = jax.tree.map(lambda leaf: leaf[: max(2, KERNEL_SIDE // trainer.problem.outputs)], data)
-    linear = diagnostics.linearized_training(model, loss, learner.params, few, budget, key=key)
+    linear: dict[str, float] = {}
+    for name, side in LINEAR_SIDES.items():
+        few = _part(data, _linear_rows(trainer, side))
+        linear |= _of_linear(name, diagnostics.linearized_training(model, loss, learner.params, few, budget, key=key))
+        linear |= {f"{name}_base_{what}": value for what, value in baseline(loss, few[1]).items()}
     return (
         _of_report(report)
-        | _of_kernel(model, learner.params, few[0])
+        | _of_kernel(model, learner.params, _part(rows.inputs, _linear_rows(trainer, LINEAR_SIDES["linear"])))
         | {f"base_{name}": value for name, value in baseline(loss, rows.targets).items()}
-        | {f"linear_base_{name}": value for name, value in baseline(loss, few[1]).items()}
-        | {
-            "linear_start_accuracy": _number(linear.accuracy),
-            "linear_accuracy": _number(linear.final_accuracy),
-            "linear_loss": linear.final_loss,
-        }
+        | linear
         | _of_trial("trial", trial)
         | _of_trial("own_trial", trial if own is None else train(optimizer=own))
     )
+
+
+def _work(trainer: Trainer) -> Work:
+    if len(trainer.problem.input_shape) > 1:
+        return CONVOLUTIONS
+    return SEQUENCES if trainer.config.network.name == "transformer" else DENSE
+
+
+def _linear_rows(trainer: Trainer, side: int) -> int:
+    if trainer.config.network.name == "transformer":
+        return LINEAR_WINDOWS
+    return max(2, side // trainer.problem.outputs)
+
+
+def _part(tree: Any, count: int) -> Any:
+    return jax.tree.map(lambda leaf: leaf[:count], tree)
 
 
 def outcome(trainer: Trainer, learner: Learner, view: TaskView) -> dict[str, float]:
@@ -101,6 +118,7 @@ def baseline(loss: str, targets: Any) -> dict[str, float]:
     """Loss and accuracy of the best constant prediction: of a network that cannot use its inputs."""
     targets = np.asarray(targets)
     if loss == "cross_entropy":
+        targets = targets.ravel()  # Sequences have a target for each token.
         shares = np.bincount(targets) / len(targets)
         return {"loss": float(-np.sum(shares * np.log(np.maximum(shares, 1e-300)))), "accuracy": float(shares.max())}
     return {"loss": float(0.5 * np.sum(np.var(targets.astype(np.float64), axis=0))), "accuracy": math.nan}
@@ -140,7 +158,9 @@ def _of_report(report: diagnostics.PlasticityReport) -> dict[str, float]:
 
 
 def _of_kernel(model: Any, params: Any, inputs: Any) -> dict[str, float]:
-    """Condition number and entropy rank of the tangent kernel."""
+    """Condition number and entropy rank of the tangent kernel; NaN for sequences, whose kernel is not written out."""
+    if jax.eval_shape(model, params, inputs).ndim > 2:
+        return dict.fromkeys(("ntk_condition", "ntk_effective_rank", "ntk_trace"), math.nan)
     matrix = diagnostics.exact_gram(diagnostics.ntk(model, params, inputs)).matrix
     values = np.linalg.eigvalsh(matrix)
     largest = float(values[-1])
@@ -151,6 +171,14 @@ def _of_kernel(model: Any, params: Any, inputs: Any) -> dict[str, float]:
         "ntk_condition": largest / max(float(values[0]), floor),
         "ntk_effective_rank": math.exp(entropy),
         "ntk_trace": float(np.trace(matrix)),
+    }
+
+
+def _of_linear(name: str, found: diagnostics.LinearizedTraining) -> dict[str, float]:
+    return {
+        f"{name}_start_accuracy": _number(found.accuracy),
+        f"{name}_accuracy": _number(found.final_accuracy),
+        f"{name}_loss": found.final_loss,
     }
 
 

@@ -56,6 +56,7 @@ class Setting:
 
 _LABELS = {"train_size": 1000, "batch_size": 20, "epochs": 30, "width": 64, "depth": 2, "num_tasks": 22}
 _DIGITS = {"train_size": 2000, "epochs": 2, "batch_size": 10, "num_tasks": 22}
+_PAIRS = {"num_tasks": 22, "train_size": 300, "epochs": 4}
 
 SETTINGS = (
     Setting("labels-relu-sgd", "choice", "random-label-mnist", {**_LABELS, "learning_rate": 0.05}),
@@ -73,27 +74,46 @@ SETTINGS = (
         {**_LABELS, "optimizer": "adam", "learning_rate": 3e-3},
         rate=0.05,
     ),
+    Setting("digits-relu-sgd", "choice", "permuted-mnist", {"num_tasks": 22}),
     Setting(
         "digits-gelu-adam",
-        "test",
+        "choice",
         "permuted-mnist",
         {**_DIGITS, "activation": "gelu", "optimizer": "adam", "learning_rate": 5e-3},
         rate=0.03,
     ),
     Setting(
         "regression-relu-sgd",
-        "test",
+        "choice",
         "slowly-changing-regression",
         {"num_tasks": 49, "learning_rate": 0.01, "train_size": 5000},
         every=8,
     ),
     Setting(
-        "images-convnet-sgd",
+        "pairs-relu-momentum", "test", "continual-imagenet", {**_PAIRS, "learning_rate": 0.02}, needs_images=True
+    ),
+    Setting(
+        "pairs-gelu-adam",
         "test",
         "continual-imagenet",
-        {"num_tasks": 20, "train_size": 300, "epochs": 4, "learning_rate": 0.02},
-        every=6,
+        {**_PAIRS, "activation": "gelu", "optimizer": "adam", "learning_rate": 5e-3},
+        rate=0.05,
         needs_images=True,
     ),
-    Setting("digits-relu-sgd", "test", "permuted-mnist", {"num_tasks": 22}),
+    Setting(
+        "cifar-tanh-sgd",
+        "test",
+        "continual-imagenet",
+        {
+            "dataset": "cifar100",
+            "classes_per_task": 4,
+            "num_tasks": 22,
+            "train_size": 100,
+            "epochs": 10,
+            "activation": "tanh",
+            "learning_rate": 0.02,
+        },
+        needs_images=True,
+    ),
+    Setting("text-relu-adam", "test", "continual-text", {"num_tasks": 14}, rate=0.05),
 )
