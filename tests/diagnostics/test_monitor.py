@@ -45,22 +45,6 @@ def numbers(monitor):
     return monitor.measure(PARAMS, BATCH, KEY)
 
 
-@contextlib.contextmanager
-def compilations():
-    """Counts the programs that are compiled within the block."""
-    count = []
-
-    def listen(event, seconds, **_):
-        if event == "/jax/core/compile/backend_compile_duration":
-            count.append(seconds)
-
-    jax.monitoring.register_event_duration_secs_listener(listen)
-    try:
-        yield count
-    finally:
-        jax.monitoring.unregister_event_duration_listener(listen)
-
-
 def test_it_has_the_names_and_the_numbers_of_a_report(numbers):
     effort = dataclasses.replace(diagnostics.CHEAP, residual_order=2)
     report = diagnostics.plasticity_report(

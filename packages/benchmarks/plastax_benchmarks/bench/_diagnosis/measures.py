@@ -79,7 +79,7 @@ def measures(
     linear: dict[str, float] = {}
     for name, side in LINEAR_SIDES.items():
         few = _part(data, _linear_rows(trainer, side))
-        linear |= _of_linear(name, diagnostics.linearized_training(model, loss, learner.params, few, budget, key=key))
+        linear |= _of_linear(name, diagnostics.linearized_training(model, loss, learner.params, few, budget))
         linear |= {f"{name}_base_{what}": value for what, value in baseline(loss, few[1]).items()}
     return (
         _of_report(report)

@@ -1,0 +1,21 @@
+"""Counts the programs that are compiled."""
+
+import contextlib
+
+import jax
+
+
+@contextlib.contextmanager
+def compilations():
+    """Counts the programs that are compiled within the block."""
+    count = []
+
+    def listen(event, seconds, **_):
+        if event == "/jax/core/compile/backend_compile_duration":
+            count.append(seconds)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        yield count
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
