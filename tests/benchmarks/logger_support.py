@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 from tensorboardX.proto.event_pb2 import Event
 from tensorboardX.record_writer import masked_crc32c
+from waiting import wait_for
 
 from plastax_benchmarks.runs import read_stream
 
@@ -68,7 +69,7 @@ class OfflineRun:
     def __init__(self, path):
         from wandb.proto.wandb_internal_pb2 import Record
 
-        self.history, self.config = [], {}
+        self.history, self.config, self.complete = [], {}, False
         for record in map(Record.FromString, _log_records(path.read_bytes())):
             match record.WhichOneof("record_type"):
                 case "run":
@@ -81,6 +82,8 @@ class OfflineRun:
                 case "history":
                     items = [(item.key or "/".join(item.nested_key), item.value_json) for item in record.history.item]
                     self.history.append({key: json.loads(value) for key, value in items})
+                case "exit":
+                    self.complete = True
 
 
 def _log_records(data):
@@ -92,7 +95,11 @@ def _log_records(data):
         if left < 7:  # The rest of a block is empty.
             place += left
             continue
+        if len(data) < place + 7:
+            return  # It is being written.
         length, kind = struct.unpack("<HB", data[place + 4 : place + 7])
+        if len(data) < place + 7 + length:
+            return
         record += data[place + 7 : place + 7 + length]
         place += 7 + length
         if kind in (1, 4):  # Complete, or the last part.
@@ -101,8 +108,10 @@ def _log_records(data):
 
 
 def offline_runs(folder):
-    """The offline runs in a run folder, by name."""
-    runs = [OfflineRun(file) for file in (Path(folder) / "wandb").glob("offline-run-*/*.wandb")]
+    """The offline runs in a run folder, by name. Another process writes them, and may finish after the run."""
+    files = list((Path(folder) / "wandb").glob("offline-run-*/*.wandb"))
+    wait_for(lambda: all(OfflineRun(file).complete for file in files))
+    runs = list(map(OfflineRun, files))
     assert len({run.name for run in runs}) == len(runs)
     return {run.name: run for run in runs}
 

@@ -184,7 +184,7 @@ def test_convolutional_networks_are_compared_with_flax(monkeypatch, capsys):
 
 def test_a_report_is_compared_with_its_products_and_with_training(capsys):
     """In this process, which the benchmark does not need to be: a new one would only import everything again."""
-    row = report.measure("mlp-demo", "cheap", 32, 8, 1)
+    row = report.measure(report.Case("mlp-demo", "cheap", 32, 8), 1)
     assert (row["products"], row["samples"], row["batch"]) == (60, 32, 1)
     assert min(row["first call s"], row["later s"], row["x its products"].median, row["x 100 steps"].median) > 0
 
