@@ -10,10 +10,9 @@ import pytest
 import scipy.optimize
 import scipy.stats
 
-from plastax_diagnostics import Samples, StepBudget, plasticity_score, trial_training
+from plastax_diagnostics import Samples, StepBudget, linearized_training, plasticity_score, trial_training
 from plastax_diagnostics._collapse import plasticity as module
 from plastax_diagnostics._collapse.constant import constant_loss
-from plastax_diagnostics._collapse.kernel_rank import kernel_rank
 from plastax_diagnostics._operators.losses import as_loss
 from plastax_diagnostics._report.verdict import NOT_COMPARED, verdict_of
 
@@ -94,23 +93,21 @@ def test_a_trial_takes_any_optimizer_and_ends_with_the_budget():
 
 
 def test_the_score_is_that_of_the_formula():
-    """Softmax regression: trials by hand, and a kernel of X X' for each class."""
+    """Softmax regression, which is its own linearization: the trial, and the whole budget, by hand."""
     start, count = init_linear(KEYS[2]), 4
     found = score(start, model=linear, fresh=init_linear, num_fresh=count, steps=20)
     shares = np.bincount(np.asarray(DATA[1]), minlength=OUT) / N
     constant = -np.sum(shares * np.log(shares))
-    eigenvalues = np.repeat(np.linalg.svd(np.asarray(DATA[0], np.float64))[1] ** 2, OUT)
-    share = eigenvalues / eigenvalues.sum()
-    rank = np.exp(-np.sum(share * np.log(share)))
 
-    def ability(params):
-        return np.sqrt(max(0.0, constant - trained(params, 20, 0.3)[-1]) * rank)
+    def gains(params):
+        losses = trained(params, 40, 0.3)
+        return np.maximum(constant - losses[[20, 40]], 0.0)
 
-    fresh = np.array([ability(new) for new in module._draw(init_linear, count)])
-    own, half = ability(start), scipy.stats.t.ppf(0.975, count - 1) * fresh.std(ddof=1) / np.sqrt(count)
+    fresh = np.array([np.sqrt(np.prod(gains(new))) for new in module._draw(init_linear, count)])
+    own, half = np.sqrt(np.prod(gains(start))), scipy.stats.t.ppf(0.975, count - 1) * fresh.std(ddof=1) / np.sqrt(count)
     assert found.constant_loss == pytest.approx(constant)
-    assert found.trial.kernel_rank == pytest.approx(rank, rel=1e-5)
     # Gains are differences of losses in float32.
+    np.testing.assert_allclose([found.trial.gain, found.trial.linear_gain], gains(start), rtol=1e-3)
     np.testing.assert_allclose(found.value, own / fresh.mean(), rtol=1e-3)
     np.testing.assert_allclose(found.lower, own / (fresh.mean() + half), rtol=1e-3)
     assert half < fresh.mean()
@@ -120,19 +117,70 @@ def test_the_score_is_that_of_the_formula():
     assert str(found).startswith(f"{found.value:.2f} [")
 
 
-def test_the_rank_of_the_kernel_is_that_of_its_jacobian():
-    params = init(KEYS[2])
-    with jax.enable_x64(True):
-        wide, inputs = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), (params, DATA[0]))
-        jacobian = jax.jacobian(network)(wide, inputs)
-    matrix = np.concatenate([np.asarray(leaf).reshape(N * OUT, -1) for leaf in jax.tree.leaves(jacobian)], axis=1)
-    values = np.linalg.svd(matrix)[1] ** 2
-    share = values / values.sum()
-    expected = np.exp(-np.sum(share * np.log(np.where(share > 0, share, 1.0))))
-    assert kernel_rank(network, params, DATA[0]) == pytest.approx(expected, rel=1e-3)
-    assert kernel_rank(lambda params, inputs: 0 * linear(params, inputs), init_linear(KEYS[2]), DATA[0]) == 0
-    assert kernel_rank(lambda params, inputs: (linear(params, inputs), inputs), init_linear(KEYS[2]), DATA[0]) is None
-    assert kernel_rank(lambda params, inputs: linear(params, inputs)[None], init_linear(KEYS[2]), DATA[0]) is None
+def test_the_linearized_network_is_trained_on_samples_of_all_classes(monkeypatch):
+    """Samples may be sorted: some of them, spread over all."""
+    monkeypatch.setattr(module, "LINEAR_SIDE", OUT * 9)
+    monkeypatch.setattr(module, "LINEAR_SAMPLES", 1)
+    order = np.argsort(np.asarray(DATA[1]))
+    data = tuple(part[order] for part in DATA)
+    few = tuple(part[np.linspace(0, N - 1, 9).round().astype(int)] for part in data)
+    found = score(init(KEYS[2]), data=data).trial.linear_gain
+    shares = np.bincount(np.asarray(few[1]), minlength=OUT) / 9
+    constant = -np.sum(shares * np.log(shares))
+    after = linearized_training(network, "cross_entropy", init(KEYS[2]), few, BUDGET).final_loss
+    assert found == pytest.approx(constant - after, rel=1e-4)
+
+
+def test_models_without_a_linearization_are_compared_by_trials():
+    @jax.custom_vjp
+    def halves(x):
+        return x / 2
+
+    halves.defvjp(lambda x: (x / 2, None), lambda _, slope: (slope / 2,))
+    one_way = score(init(KEYS[2]), model=lambda params, inputs: halves(network(params, inputs)))
+    several = score(
+        init_linear(KEYS[2]),
+        model=lambda params, inputs: (linear(params, inputs), inputs),
+        loss=lambda outputs, targets: jnp.mean((outputs[0] - targets) ** 2),
+        data=(DATA[0], DATA[0][:, :OUT]),
+        fresh=init_linear,
+    )
+    for found in (one_way, several):
+        assert found.trial.linear_gain is None
+        expected = found.trial.gain / np.mean([each.gain for each in found.fresh_trials])
+        assert found.value == pytest.approx(expected)
+
+
+def test_overshooting_in_the_linear_regime_is_not_a_loss_of_plasticity():
+    """Squared error at a rate above 2 / largest eigenvalue: networks still learn, since their features change."""
+    calm = jax.tree.map(lambda leaf: leaf / 2, init(KEYS[2]))
+    settings = {
+        "loss": "squared_error",
+        "data": (DATA[0], jax.nn.one_hot(DATA[1], OUT)),
+        "budget": StepBudget(0.45, 60),
+    }
+    for params, fresh in ((init(KEYS[2]), lambda key: calm), (calm, lambda key: init(KEYS[2]))):
+        found = score(params, fresh=fresh, **settings)
+        assert found.trial.linear_gain is None
+        assert found.value > 0.5
+    regime = [
+        linearized_training(network, "squared_error", each, settings["data"], settings["budget"]).final_loss
+        for each in (init(KEYS[2]), calm)
+    ]
+    assert not regime[0] < 1e10
+    assert regime[1] < 0.5
+
+
+def test_there_may_be_more_outputs_than_a_kernel_could_have_rows():
+    classes = 12_000
+    wide = {"in": jnp.eye(IN), "out": jnp.zeros((IN, classes))}
+
+    def fresh(key):
+        return {"in": jnp.eye(IN), "out": 0.01 * jax.random.normal(key, (IN, classes))}
+
+    found = score(wide, model=lambda p, x: jnp.tanh(x @ p["in"]) @ p["out"], fresh=fresh, budget=StepBudget(20.0, 60))
+    assert found.value == pytest.approx(1, abs=0.1)
+    assert found.trial.linear_gain is not None
 
 
 def test_a_network_that_is_equal_to_new_ones_has_score_one():
@@ -157,7 +205,6 @@ def test_a_dead_network_has_collapsed():
         budget=StepBudget(1.0, 300),
     )
     assert with_bias.value == 0
-    assert with_bias.trial.kernel_rank == pytest.approx(OUT, rel=1e-4)
 
 
 def test_words_follow_the_score():
@@ -169,7 +216,7 @@ def test_words_follow_the_score():
 
 
 def test_new_networks_are_tried_out_once():
-    module.forget_fresh()
+    module._KNOWN.clear()
     drawn = []
 
     def counted(key):

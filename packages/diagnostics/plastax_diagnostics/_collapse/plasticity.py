@@ -1,5 +1,6 @@
-"""One number for how well a network can still learn: a short trial and its tangent kernel, against new networks."""
+"""One number for how well a network can still learn: trial training, as it is and linearized, against new networks."""
 
+import dataclasses
 import hashlib
 import math
 from collections import OrderedDict
@@ -19,12 +20,15 @@ from .._operators.model import as_pairs
 from .._operators.samples import Samples
 from .budget import StepBudget
 from .constant import constant_loss
-from .kernel_rank import kernel_rank
+from .linearized_training import linearized_training
 from .trial_training import trial_training
 
 
 TRIAL_STEPS = 300
 """Steps of the trial training, unless the budget has fewer."""
+
+LINEAR_SIDE, LINEAR_SAMPLES = 800, 16
+"""Linearized training takes some samples, up to this side (samples x outputs), but at least that many."""
 
 REMEMBERED = 64
 """Results of new networks that are kept."""
@@ -34,8 +38,8 @@ REMEMBERED = 64
 class Plasticity:
     """How well a network can learn a task, compared with new networks: 1 learns like them, 0 cannot learn.
 
-    It compares the *ability* of networks: the geometric mean of the gain of a short trial training and the effective
-    rank of the tangent kernel. docs/diagnosis.md has the experiments behind it.
+    It compares the *ability* of networks: the geometric mean of the gains of a short trial training, and of training
+    the linearized network for the whole step budget. docs/diagnosis.md has the experiments behind it.
 
     **Arguments:**
 
@@ -70,17 +74,18 @@ class Trial:
     **Arguments:**
 
     - `gain`: how far its loss after trial training is below that of the best constant prediction; 0 if it is not.
-    - `kernel_rank`: the effective rank of its tangent kernel; `None` for models without one array of outputs
-        [samples, outputs], or without forward derivatives. Then the gain alone counts.
+    - `linear_gain`: the same for its linearization, after all steps of the budget, on some of the samples; `None` for
+        models without one array of outputs or without forward derivatives, and if the steps overshoot. Then the other
+        gain alone counts, for all networks that are compared.
     """
 
     gain: float
-    kernel_rank: float | None
+    linear_gain: float | None
 
     @property
     def ability(self) -> float:
-        """The geometric mean of both, or the gain."""
-        return self.gain if self.kernel_rank is None else math.sqrt(self.gain * self.kernel_rank)
+        """The geometric mean of both, or the one that is there."""
+        return self.gain if self.linear_gain is None else math.sqrt(self.gain * self.linear_gain)
 
 
 def plasticity_score(
@@ -98,8 +103,9 @@ def plasticity_score(
     """Compares how a network and new networks begin to learn a task: see [`plastax_diagnostics.Plasticity`][].
 
     A copy of the network is trained for some steps on all samples at once, and so are new networks on the same samples.
-    The tangent kernel is that of the first samples. Since all networks get the same samples, their number cancels to a
-    large part.
+    Then the linearization of each is trained on some of them, for the whole budget
+    ([`plastax_diagnostics.linearized_training`][]). Since all networks get the same samples, their number cancels, but
+    only in part: fewer samples are easier to learn, for an impaired network too. Compare scores of equal numbers.
 
     !!! example
 
@@ -143,13 +149,13 @@ def plasticity_score(
             raise ValueError(
                 f"the loss is {found.losses[0]}: a network that has diverged cannot be compared with new ones"
             )
-        return Trial(gain_of(found.losses[-1], constant), kernel_rank(model, params, samples.data[0]))
+        return Trial(gain_of(found.losses[-1], constant), _linear_gain(model, loss, params, samples, budget))
 
     def of_fresh():
         return tuple(try_out(new) for new in _draw(fresh, num_fresh))
 
     own = try_out(params)
-    settings = (fresh, num_fresh, budget.learning_rate, steps, optimizer)
+    settings = (fresh, num_fresh, budget, steps, optimizer)
     trials = _remembered((*settings, *map(_content, (as_function(model), as_loss(loss), samples))), of_fresh)
     if np.mean([each.gain for each in trials]) <= 1e-3 * max(abs(constant), 1e-30):
         raise NotApplicableError(
@@ -157,11 +163,15 @@ def plasticity_score(
             f"constant prediction (loss {constant:.3g}): there is nothing to compare with. Use a longer budget, more "
             "trial steps or a higher rate"
         )
+    # Where new networks do not learn in the linear regime, it predicts nothing.
+    least = 1e-3 * max(abs(constant), 1e-30)
+    if own.linear_gain is None or not all((each.linear_gain or 0) > least for each in trials):
+        own, *trials = (dataclasses.replace(each, linear_gain=None) for each in (own, *trials))
     abilities = [each.ability for each in trials]
     mean, half = float(np.mean(abilities)), _half_width(abilities)
     upper = own.ability / (mean - half) if mean > half else (math.inf if own.ability > 0 else 0.0)
     return Plasticity(
-        own.ability / mean, own.ability / (mean + half), upper, own, trials, constant, steps, samples.size
+        own.ability / mean, own.ability / (mean + half), upper, own, tuple(trials), constant, steps, samples.size
     )
 
 
@@ -174,9 +184,24 @@ def gain_of(loss: float, constant: float) -> float:
     return gain if math.isfinite(gain) and gain > 16 * np.finfo(np.float32).eps * abs(constant) else 0.0
 
 
-def forget_fresh() -> None:
-    """Frees the results of new networks that are kept for the next call."""
-    _KNOWN.clear()
+def _linear_gain(model: Callable, loss: LossLike, params: PyTree, samples: Samples, budget: StepBudget) -> float | None:
+    """The gain of the linearized network on some of the samples; `None` if there is no answer.
+
+    Steps that overshoot, since the curvature is large at first, are no sign of a network that cannot learn.
+    """
+    outputs = jax.eval_shape(as_function(model), params, samples.data[0])
+    width = math.prod(outputs.shape[1:]) if hasattr(outputs, "shape") else 1
+    count = min(samples.size, max(LINEAR_SAMPLES, LINEAR_SIDE // max(width, 1)))
+    # Spread over all of them: they may be sorted by class.
+    places = np.linspace(0, samples.size - 1, count).round().astype(int)
+    few = samples.of(jax.tree.map(lambda leaf: leaf[places], samples.data))
+    try:
+        found = linearized_training(model, loss, params, few, budget)
+    except NotApplicableError:
+        return None
+    if not found.final_loss <= found.loss:
+        return None
+    return gain_of(found.final_loss, _constant(model, loss, params, few))
 
 
 _KNOWN: OrderedDict[tuple, tuple[Trial, ...]] = OrderedDict()

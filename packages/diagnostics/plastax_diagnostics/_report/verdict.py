@@ -39,9 +39,12 @@ def comparison_sentence(plasticity: Plasticity | None, reason: str, given: int) 
         f"After {plasticity.steps} trial steps on {used}{of} samples, the loss is below that of the best constant "
         f"prediction by {gains}."
     )
-    ranks = [each.kernel_rank for each in fresh if each.kernel_rank is not None]
-    if own.kernel_rank is not None and ranks:
-        text += f" The tangent kernel has effective rank {own.kernel_rank:.3g}, theirs {sum(ranks) / len(ranks):.3g}."
+    linear = [each.linear_gain for each in fresh if each.linear_gain is not None]
+    if own.linear_gain is not None and linear:
+        text += (
+            f" Linearized and trained for the whole budget, it is {own.linear_gain:.3g} below, and they are "
+            f"{sum(linear) / len(linear):.3g}."
+        )
     return text
 
 

@@ -89,9 +89,7 @@ SETTINGS = (
         {"num_tasks": 49, "learning_rate": 0.01, "train_size": 5000},
         every=8,
     ),
-    Setting(
-        "pairs-relu-momentum", "test", "continual-imagenet", {**_PAIRS, "learning_rate": 0.02}, needs_images=True
-    ),
+    Setting("pairs-relu-momentum", "test", "continual-imagenet", {**_PAIRS, "learning_rate": 0.02}, needs_images=True),
     Setting(
         "pairs-gelu-adam",
         "test",
