@@ -176,9 +176,16 @@ def test_there_may_be_more_outputs_than_a_kernel_could_have_rows():
     wide = {"in": jnp.eye(IN), "out": jnp.zeros((IN, classes))}
 
     def fresh(key):
-        return {"in": jnp.eye(IN), "out": 0.01 * jax.random.normal(key, (IN, classes))}
+        return {"in": jnp.eye(IN), "out": 1e-4 * jax.random.normal(key, (IN, classes))}
 
-    found = score(wide, model=lambda p, x: jnp.tanh(x @ p["in"]) @ p["out"], fresh=fresh, budget=StepBudget(20.0, 60))
+    found = score(
+        wide,
+        model=lambda params, inputs: jnp.tanh(inputs @ params["in"]) @ params["out"],
+        loss="squared_error",
+        data=(DATA[0], jax.nn.one_hot(DATA[1], classes)),
+        fresh=fresh,
+        budget=StepBudget(0.5, 100),
+    )
     assert found.value == pytest.approx(1, abs=0.1)
     assert found.trial.linear_gain is not None
 

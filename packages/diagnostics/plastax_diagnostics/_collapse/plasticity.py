@@ -77,10 +77,13 @@ class Trial:
     - `linear_gain`: the same for its linearization, after all steps of the budget, on some of the samples; `None` for
         models without one array of outputs or without forward derivatives, and if the steps overshoot. Then the other
         gain alone counts, for all networks that are compared.
+    - `linear_accuracy`: the fraction of these samples that the linearized network then classifies correctly; `None`
+        unless the loss is cross-entropy.
     """
 
     gain: float
     linear_gain: float | None
+    linear_accuracy: float | None = None
 
     @property
     def ability(self) -> float:
@@ -149,7 +152,7 @@ def plasticity_score(
             raise ValueError(
                 f"the loss is {found.losses[0]}: a network that has diverged cannot be compared with new ones"
             )
-        return Trial(gain_of(found.losses[-1], constant), _linear_gain(model, loss, params, samples, budget))
+        return Trial(gain_of(found.losses[-1], constant), *_linearized(model, loss, params, samples, budget))
 
     def of_fresh():
         return tuple(try_out(new) for new in _draw(fresh, num_fresh))
@@ -184,8 +187,10 @@ def gain_of(loss: float, constant: float) -> float:
     return gain if math.isfinite(gain) and gain > 16 * np.finfo(np.float32).eps * abs(constant) else 0.0
 
 
-def _linear_gain(model: Callable, loss: LossLike, params: PyTree, samples: Samples, budget: StepBudget) -> float | None:
-    """The gain of the linearized network on some of the samples; `None` if there is no answer.
+def _linearized(
+    model: Callable, loss: LossLike, params: PyTree, samples: Samples, budget: StepBudget
+) -> tuple[float | None, float | None]:
+    """Gain and accuracy of the linearized network on some of the samples; `None` if there is no answer.
 
     Steps that overshoot, since the curvature is large at first, are no sign of a network that cannot learn.
     """
@@ -198,10 +203,10 @@ def _linear_gain(model: Callable, loss: LossLike, params: PyTree, samples: Sampl
     try:
         found = linearized_training(model, loss, params, few, budget)
     except NotApplicableError:
-        return None
+        return None, None
     if not found.final_loss <= found.loss:
-        return None
-    return gain_of(found.final_loss, _constant(model, loss, params, few))
+        return None, None
+    return gain_of(found.final_loss, _constant(model, loss, params, few)), found.final_accuracy
 
 
 _KNOWN: OrderedDict[tuple, tuple[Trial, ...]] = OrderedDict()

@@ -1,8 +1,10 @@
 """The verdict of a plasticity report: the score in words, and what fixed features could reach."""
 
+from collections.abc import Sequence
+
 from .._collapse.budget import StepBudget
 from .._collapse.condition import NecessaryCondition
-from .._collapse.plasticity import Plasticity
+from .._collapse.plasticity import Plasticity, Trial
 from .results import ResidualSummary
 
 
@@ -39,13 +41,25 @@ def comparison_sentence(plasticity: Plasticity | None, reason: str, given: int) 
         f"After {plasticity.steps} trial steps on {used}{of} samples, the loss is below that of the best constant "
         f"prediction by {gains}."
     )
-    linear = [each.linear_gain for each in fresh if each.linear_gain is not None]
-    if own.linear_gain is not None and linear:
-        text += (
-            f" Linearized and trained for the whole budget, it is {own.linear_gain:.3g} below, and they are "
-            f"{sum(linear) / len(linear):.3g}."
+    return text + _linear_sentence(own, fresh)
+
+
+def _linear_sentence(own: Trial, fresh: Sequence[Trial]) -> str:
+    """What the linearized networks reach: the accuracy if there is one, since people know what it means."""
+    accuracies = [each.linear_accuracy for each in fresh if each.linear_accuracy is not None]
+    if own.linear_accuracy is not None and accuracies:
+        mean = sum(accuracies) / len(accuracies)
+        return (
+            f" In the linear regime, all steps of the budget would take it to an accuracy of {own.linear_accuracy:.0%} "
+            f"on some of them, new networks to {mean:.0%}."
         )
-    return text
+    gains = [each.linear_gain for each in fresh if each.linear_gain is not None]
+    if own.linear_gain is not None and gains:
+        return (
+            f" In the linear regime, after all steps of the budget, it is {own.linear_gain:.3g} below on some of them, "
+            f"and new networks {sum(gains) / len(gains):.3g}."
+        )
+    return ""
 
 
 def fixed_features_sentence(
