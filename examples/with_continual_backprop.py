@@ -1,7 +1,7 @@
 """Continual backprop on a sequence of tasks: it wraps an optimizer, and replaces the least useful hidden units.
 
-It needs the features of the training pass, which `loss` returns beside its value, and a description of the layer: which
-arrays lead into its units and which lead out. Equinox stores kernels as [out, in].
+It needs the features of the training pass, which `loss` returns along with its value, and a description of the layer:
+which arrays lead into its units and which lead out. Equinox stores kernels as [out, in].
 """
 
 import equinox as eqx

@@ -1,6 +1,6 @@
 """L2-ER in an Equinox training loop, with a module of your own and Adam.
 
-The module returns its hidden features beside its output. `eqx.partition` separates the parameters from the rest.
+The module returns its hidden features along with its output. `eqx.partition` separates the parameters from the rest.
 """
 
 import equinox as eqx

@@ -29,6 +29,27 @@ def test_links_and_pictures_are_there_and_nothing_is_left_to_fill_in(paper):
     assert not re.findall(r"^\s*[A-Z]+_[A-Z]+\s*$", text, flags=re.MULTILINE)
 
 
+def broken_tables(text):
+    """The numbers of lines between two rows of a table that are not rows themselves."""
+    without_code = re.sub(r"(?ms)^```.*?^```", lambda code: "\n" * code.group().count("\n"), text)
+    rows = ["", *without_code.splitlines(), ""]
+    return [
+        number
+        for number, (before, line, after) in enumerate(zip(rows, rows[1:], rows[2:], strict=False), start=1)
+        if line and not line.startswith("|") and before.startswith("|") and after.startswith("|")
+    ]
+
+
+@pytest.mark.parametrize("paper", [*PAPERS, ROOT / "CHANGELOG.md"], ids=name_of)
+def test_tables_are_in_one_piece(paper):
+    assert broken_tables(paper.read_text()) == []
+
+
+def test_the_check_of_tables_finds_lines_between_rows():
+    assert broken_tables("| a |\n|---|\nTO FILL IN\n| b |\n") == [3]
+    assert broken_tables("| a |\n|---|\n| b |\nText.\n\n```\n| c |\nd\n| e |\n```\n") == []
+
+
 STILTED = (
     r"\b(?:so many|anew|from new|likewise|nobody|nowhere|what is due|go(?:es)? on with|what was seen|by the parameters|"
     r"by heart|in play|of no account|other than in|dear)\b"
@@ -43,7 +64,6 @@ PLAIN = [
     *(path for folder in ("docs", "examples", "packages", "kernels") for path in sorted((ROOT / folder).rglob("*.py"))),
 ]
 GIVEN = {  # Names of lineax, and a name that earlier versions have stored.
-    "CHANGELOG.md": {"standardise"},
     "packages/benchmarks/plastax_benchmarks/config/stored.py": {"standardise"},
     "packages/diagnostics/plastax_diagnostics/_operators/base.py": {"linearise", "materialise"},
 }

@@ -1,10 +1,15 @@
 """The examples in the docstrings of all packages run."""
 
+import inspect
 from pathlib import Path
 
 import docstrings
 import pytest
 
+import plastax
+import plastax_benchmarks
+import plastax_diagnostics
+import plastax_kernels
 from plastax_benchmarks.runs import hold_interrupts, open_run
 
 
@@ -31,6 +36,13 @@ FRAGMENTS = ("wandb.log(",)
 def test_there_are_examples_in_every_package():
     folders = {part for name in WITH_EXAMPLES for part in Path(name).parts}
     assert folders >= {"plastax_kernels", "plastax", "plastax_diagnostics", "plastax_benchmarks"}
+
+
+@pytest.mark.parametrize("package", [plastax, plastax_benchmarks, plastax_diagnostics, plastax_kernels])
+def test_every_public_function_has_an_example(package):
+    public = {name: value for name, value in vars(package).items() if not name.startswith("_") and callable(value)}
+    functions = {name: value for name, value in public.items() if inspect.isfunction(inspect.unwrap(value))}
+    assert [name for name, value in functions.items() if not docstrings.examples(inspect.getdoc(value) or "")] == []
 
 
 @pytest.mark.parametrize("name", WITH_EXAMPLES)

@@ -15,7 +15,7 @@ TABLE_VARIABLE = "PLASTAX_KERNELS_TABLE"
 AGAIN = "write it again with `plastax bench kernels --tune`"
 # Of the Gram kernel; the other one has no choice.
 TILE_NAMES = {"TILE", "DEPTH_TILE", "num_warps", "num_stages"}
-# A measurement speaks for sizes within this factor of its own.
+# A measurement applies to sizes within this factor of its own.
 REACH = 2.0
 
 

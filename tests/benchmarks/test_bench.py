@@ -62,9 +62,9 @@ def test_a_benchmark_shows_life(monkeypatch, capsys):
     """The first line at once, then one after every half minute: here each look at the clock is 11 s later."""
     times = iter(range(0, 10_000, 11))
     monkeypatch.setattr(timing, "time", SimpleNamespace(monotonic=lambda: next(times)))
-    tell = timing.Tell()
+    log = timing.ProgressLog()
     for number in range(6):
-        tell(f"round {number}")
+        log(f"round {number}")
     assert capsys.readouterr().err.splitlines() == ["plastax bench: round 0", "plastax bench: round 3"]
 
 

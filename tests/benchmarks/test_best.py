@@ -17,7 +17,7 @@ def test_means_intervals_and_paired_differences(tmp_path):
     write(tmp_path / "a", THREE)
     method = only(tmp_path)
     assert list(by_decay(method)) == [0.001, 0.01, 0.1]  # In the order of the grid.
-    assert (method.method, method.metric, method.varied) == (
+    assert (method.method, method.quantity, method.varied) == (
         "l2",
         "online_accuracy",
         {"weight_decay": [0.001, 0.01, 0.1]},
@@ -74,7 +74,7 @@ def test_last_tasks_are_a_quarter(tmp_path, tasks, last):
 def test_losses_are_minimized_and_accuracies_maximized(tmp_path, problem, metric, best):
     write(tmp_path / "a", {decay(0.1): [[1.0]], decay(0.2): [[2.0]]}, problem=problem, metric=metric)
     method = only(tmp_path)
-    assert (method.metric, method.best.values["weight_decay"]) == (metric, best)
+    assert (method.quantity, method.best.values["weight_decay"]) == (metric, best)
 
 
 def test_returns_of_windows_in_which_an_episode_ended(tmp_path):
@@ -82,7 +82,7 @@ def test_returns_of_windows_in_which_an_episode_ended(tmp_path):
     results = {decay(0.1): [[None, 10.0], [20.0, 30.0]], decay(0.2): [[None, None], [90.0, 90.0]]}
     write(tmp_path / "a", results, problem="slippery-ant", metric="return", total_steps=steps)
     method = only(tmp_path)
-    assert (method.unit, method.planned, method.metric) == ("step", steps, "return")
+    assert (method.unit, method.planned, method.quantity) == ("step", steps, "return")
     assert method.best.seeds == {0: 10.0, 1: 25.0}
     assert by_decay(method)[0.2].trouble == "seed 0 without return in some step"
 
@@ -242,7 +242,7 @@ def test_methods_and_problems_apart(tmp_path):
     write(tmp_path / "bp", {(("learning_rate", 0.1),): [[0.5, 0.5]]}, "bp", epochs=3)
     write(tmp_path / "bits", {(): [[2.0]]}, "bp", problem="slowly-changing-regression", metric="loss")
     result = best_of(tmp_path)
-    found = {(each.problem, each.method): each.metric for each in result.methods}
+    found = {(each.problem, each.method): each.quantity for each in result.methods}
     assert found == {
         ("slowly-changing-regression (laptop)", "bp"): "loss",
         ("permuted-mnist (laptop)", "bp"): "online_accuracy",
@@ -250,8 +250,8 @@ def test_methods_and_problems_apart(tmp_path):
     }
     assert any("differ in epochs (1, 3), so they are not the same experiment" in note for note in result.notes)
     assert any("number of tasks (bp 2, l2 1)" in note for note in result.notes)
-    with pytest.raises(UsageError, match=r"regression .* no metric 'online_accuracy': they have loss"):
-        best_of(tmp_path, metric="online_accuracy")
+    with pytest.raises(UsageError, match=r"regression .* no quantity 'online_accuracy': they have loss"):
+        best_of(tmp_path, quantity="online_accuracy")
 
 
 def test_the_table_of_the_paper(tmp_path):

@@ -167,7 +167,7 @@ def test_a_final_run(tmp_path, capsys):
     [
         (["missing"], "plastax best: missing is not a folder"),
         (["."], "plastax best: no run found in . or below it"),
-        (["sweep", "--metric", "test_accuracy"], "have no metric 'test_accuracy': they have online_accuracy"),
+        (["sweep", "--quantity", "test_accuracy"], "have no quantity 'test_accuracy': they have online_accuracy"),
         (["sweep", "--final-seeds", "0"], "--final-seeds must be at least 1, got 0"),
         (["sweep", "--epsilon-rank-every", "-1"], "--epsilon-rank-every must be at least 0, got -1"),
         (["sweep", "--num-tasks", "0"], "--num-tasks must be at least 1, got 0"),

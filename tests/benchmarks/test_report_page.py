@@ -272,7 +272,7 @@ def test_live_ends_when_all_runs_are_complete(tmp_path, monkeypatch, capsys):
             (folder / "metrics.jsonl").write_text((whole / "metrics.jsonl").read_text())
 
     monkeypatch.setattr("plastax_benchmarks.report.live.sleep", finish)
-    assert follow([folder], tmp_path / "out", every=7, tell=said.append)
+    assert follow([folder], tmp_path / "out", every=7, log=said.append)
     assert said == ["Written. Incomplete: a (5 of 8 tasks).", "Written."]
     assert len(pages) == 2
     refresh = ("meta", {"http-equiv": "refresh", "content": "7"})

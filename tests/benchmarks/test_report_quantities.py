@@ -31,7 +31,7 @@ def test_the_main_quantity_comes_first_here_and_in_best(tmp_path, problem, epoch
     folder = write_run(tmp_path / "a", EIGHT, config={"problem": problem, "epochs": epochs}, **ALL)
     assert list(summary(folder)["quantities"]) == expected
     assert summary(folder)["main"]["field"] == expected[0]
-    assert [method.metric for method in best_of(tmp_path).methods] == expected[:1]
+    assert [method.quantity for method in best_of(tmp_path).methods] == expected[:1]
 
 
 def test_regression_goes_by_the_loss_and_the_ant_by_the_reward(tmp_path):
@@ -41,7 +41,7 @@ def test_regression_goes_by_the_loss_and_the_ant_by_the_reward(tmp_path):
     for folder, expected in (("a", ["loss", "test_loss"]), ("b", ["reward", "return", "episode_length"])):
         (run,) = (tmp_path / folder).iterdir()
         assert list(summary(run)["quantities"]) == expected
-        assert [method.metric for method in best_of(tmp_path / folder).methods] == expected[:1]
+        assert [method.quantity for method in best_of(tmp_path / folder).methods] == expected[:1]
 
 
 @pytest.mark.parametrize(

@@ -173,8 +173,8 @@ def test_figures_have_names():
 def test_answers_follow_from_intervals():
     assert by_interval([0.1, 0.2]) == by_interval([-0.2, -0.1], sign=-1) == "agrees"
     assert by_interval([-0.2, -0.1]) == by_interval([0.1, 0.2], sign=-1) == "disagrees"
-    assert by_interval([-0.1, 0.1]) == by_interval(None) == "cannot tell"
-    assert overall([Claim("a", "agrees", ""), Claim("b", "cannot tell", "")]) == "agrees 1, cannot tell 1"
+    assert by_interval([-0.1, 0.1]) == by_interval(None) == "undecided"
+    assert overall([Claim("a", "agrees", ""), Claim("b", "undecided", "")]) == "agrees 1, undecided 1"
 
 
 def test_the_filter_keeps_parabolas_and_short_curves():
@@ -208,7 +208,7 @@ def test_claims_about_the_linearized_network():
     moved = found["no regularizer"]._replace(raw=np.linspace(300, 100, 16).reshape(8, 2))
     assert claims({"no regularizer": moved})[1].answer == "disagrees"
     constant = claims({"no regularizer": switches([3.0] * 8, accuracy)})[0]
-    assert constant.answer == "cannot tell"
+    assert constant.answer == "undecided"
 
 
 def test_kernels_forget_permutations():

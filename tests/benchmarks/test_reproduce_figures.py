@@ -116,7 +116,7 @@ def test_spectra_are_drawn_and_compared(small, tmp_path, small_report):
 def test_overlapping_brackets_do_not_decide(small_report):
     rank = with_rank(small_report, 10.0).hessian.epsilon_rank
     wide = dataclasses.replace(rank, value=8.0, lower=5.0, upper=12.0)
-    assert spectra.fallen(rank, wide) == spectra.fallen(wide, rank) == "cannot tell"
+    assert spectra.fallen(rank, wide) == spectra.fallen(wide, rank) == "undecided"
     below = dataclasses.replace(rank, value=3.0, lower=2.0, upper=9.0)
     assert spectra.fallen(rank, below) == "agrees"
     assert spectra.fallen(below, rank) == "disagrees"
@@ -148,7 +148,7 @@ def test_different_thresholds_do_not_decide(small, tmp_path):
     lines[0]["eps"] = 0.2
     write_lines(folder / "diagnostics.jsonl", lines)
     (claim,) = curvature.draw_curvature(material_of(needs, tmp_path)).claims
-    assert claim.answer == "cannot tell"
+    assert claim.answer == "undecided"
     assert "0.1 to 0.2" in claim.words
 
 
@@ -161,7 +161,7 @@ def test_stored_times_are_drawn_and_not_measured_again(tmp_path, busy):
     path.write_text(json.dumps(found))
     drawn = FIGURES["runtime"].draw(Material("laptop", tmp_path, {}))
     assert is_png(drawn.files[0])
-    assert {claim.answer for claim in drawn.claims} == {"cannot tell" if busy else "agrees"}
+    assert {claim.answer for claim in drawn.claims} == {"undecided" if busy else "agrees"}
     assert any("not publishable" in note for note in drawn.notes) == busy
     assert drawn.claims[0].numbers["ratios"]["spectral"] == pytest.approx((2.0 + 2.6 / 1.2) / 2)
 

@@ -121,12 +121,12 @@ def test_without_a_checkpoint_the_run_starts_over(tmp_path):
     with open_run(tmp_path, CONFIG) as run:
         run.append("metrics", [{"task": 0}])
     for number in (1, 2):
-        told: list[str] = []
-        with open_run(tmp_path, CONFIG, tell=told.append) as run:
+        logged: list[str] = []
+        with open_run(tmp_path, CONFIG, log=logged.append) as run:
             assert run.restore({"a": jnp.zeros(2)}) is None
             assert not (tmp_path / "metrics.jsonl").exists()
             run.append("metrics", [{"task": 0}, {"task": number}])
-        assert f"the run starts over, old lines are now in metrics.jsonl.{number}" in told[0]
+        assert f"the run starts over, old lines are now in metrics.jsonl.{number}" in logged[0]
     assert read_stream(tmp_path / "metrics.jsonl") == [{"task": 0}, {"task": 2}]
     assert read_stream(tmp_path / "metrics.jsonl.1") == [{"task": 0}]
     assert read_stream(tmp_path / "metrics.jsonl.2") == [{"task": 0}, {"task": 1}]
@@ -212,15 +212,15 @@ def test_a_folder_in_which_nothing_was_saved_is_taken_over(tmp_path):
             pass
         (tmp_path / "metrics.jsonl").touch()
         (tmp_path / "checkpoints").mkdir(exist_ok=True)
-        told: list[str] = []
+        logged: list[str] = []
         environment = json.loads((tmp_path / "environment.json").read_text())
         (tmp_path / "environment.json").write_text(json.dumps({**environment, "jax": "0.0.1"}))
-        with open_run(tmp_path, other, tell=told.append):
+        with open_run(tmp_path, other, log=logged.append):
             assert json.loads((tmp_path / "config.json").read_text()) == other
             assert json.loads((tmp_path / "environment.json").read_text()) == environment
             with pytest.raises(RunError, match="in use by"):  # It was taken over under the lock.
                 open_run(tmp_path, CONFIG)
-        assert told == []
+        assert logged == []
     saves = {
         "metrics": lambda run: run.append("metrics", [{"task": 0}]),
         "checkpoint": lambda run: run.save(0, ()),
@@ -260,22 +260,22 @@ def test_a_broken_config_is_named(tmp_path, content):
 
 
 def test_another_environment_is_told_once_and_kept(tmp_path):
-    told: list[str] = []
-    with open_run(tmp_path, CONFIG, tell=told.append) as run:
+    logged: list[str] = []
+    with open_run(tmp_path, CONFIG, log=logged.append) as run:
         run.append("metrics", [{"task": 0}])
     path = tmp_path / "environment.json"
     first = json.loads(path.read_text())
     assert first["jax"] == jax.__version__
     assert first["numpy"] == np.__version__
     assert first["device_count"] == jax.device_count()
-    assert told == []
+    assert logged == []
     path.write_text(json.dumps({**first, "jaxlib": "0.0.1"}))
     for _ in range(2):
-        with open_run(tmp_path, CONFIG, tell=told.append):
+        with open_run(tmp_path, CONFIG, log=logged.append):
             pass
-    assert len(told) == 1
-    assert "jaxlib 0.0.1 -> " in told[0]
-    assert "last bits" in told[0]
+    assert len(logged) == 1
+    assert "jaxlib 0.0.1 -> " in logged[0]
+    assert "last bits" in logged[0]
     assert json.loads(path.read_text()) == {**first, "earlier": [{**first, "jaxlib": "0.0.1"}]}
 
 

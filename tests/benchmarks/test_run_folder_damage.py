@@ -133,7 +133,7 @@ KILLED_WRITER = """
     def die(*_):
         os.kill(os.getpid(), signal.SIGKILL)
 
-    def go_on(told, within_save):
+    def go_on(logged, within_save):
         with open_run(folder, {"num_tasks": 3}) as run:
             assert not list(folder.rglob(".tmp-*")), "leftovers"
             first, tree = run.restore(state(0)) or (0, state(0))
@@ -147,7 +147,7 @@ KILLED_WRITER = """
                 if within_save and step == first + 2:
                     _checkpoints.flush_tree = die
                 run.save(step, state(step))
-                os.write(told, b"saved ")
+                os.write(logged, b"saved ")
 
     random.seed(0)
     leftovers = 0
@@ -218,15 +218,15 @@ def test_a_damaged_checkpoint_is_never_believed(tmp_path, damage):
         copy = tmp_path / "copy"
         shutil.copytree(original, copy)
         damage(copy / file)
-        told: list[str] = []
-        with open_run(copy, CONFIG, tell=told.append) as run:
+        logged: list[str] = []
+        with open_run(copy, CONFIG, log=logged.append) as run:
             found = run.restore(state(0))
             assert found is not None
             assert found[0] == 1
             assert_belongs(found[1], 1)
-            assert len(told) == 1
-            assert f"{copy / 'checkpoints' / '2'} is broken" in told[0]
-            assert "resuming from step 1" in told[0]
+            assert len(logged) == 1
+            assert f"{copy / 'checkpoints' / '2'} is broken" in logged[0]
+            assert "resuming from step 1" in logged[0]
             assert len(read_stream(copy / "metrics.jsonl")) == 1
             assert checkpoint_names(copy) == ["1", "2.corrupt"]
             if file == files[0]:
@@ -236,8 +236,8 @@ def test_a_damaged_checkpoint_is_never_believed(tmp_path, damage):
 
 
 def test_arrays_are_checked_too(tmp_path, monkeypatch):
-    told: list[str] = []
-    with open_run(tmp_path, CONFIG, tell=told.append) as run:
+    logged: list[str] = []
+    with open_run(tmp_path, CONFIG, log=logged.append) as run:
         run.save(1, state(1))
         write = _checkpoints._write_arrays
         wrong = [np.zeros(3000, np.float32), np.zeros(1, np.int64), np.zeros(4, np.uint32)]
@@ -246,7 +246,7 @@ def test_arrays_are_checked_too(tmp_path, monkeypatch):
         found = run.restore(state(0))
     assert found is not None
     assert_belongs(found[1], 1)
-    assert "the checksum of ['keys'] key<fry>[2] is wrong" in told[0]
+    assert "the checksum of ['keys'] key<fry>[2] is wrong" in logged[0]
 
 
 def test_when_no_checkpoint_can_be_read_the_metrics_stay(tmp_path):

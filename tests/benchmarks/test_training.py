@@ -145,7 +145,7 @@ OTHERS = {
     "beta_2": 0.5,
     "max_grad_norm": 0.1,
     "decay_rate": 0.0,
-    "dormant_threshold": 2.0,
+    "dormant_threshold": 0.9,
     "spectral_target": 0.1,
 }
 """Values of a swept setting that change a run; other settings are made a hundred times as large."""

@@ -165,7 +165,7 @@ def test_parseval_leaves_orthogonal_kernels_alone():
     np.testing.assert_allclose(transposed, 0, atol=1e-5)
 
 
-def test_l2_init_pulls_towards_the_beginning():
+def test_l2_init_pulls_toward_the_beginning():
     transform = plastax.l2_init(0.5)
     state = transform.init(PARAMS)
     moved = jax.tree.map(lambda p: p + 2.0, PARAMS)

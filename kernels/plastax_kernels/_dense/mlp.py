@@ -89,8 +89,30 @@ def mlp_ggnvp(
 ) -> list[tuple[Float[Array, "..."], Float[Array, "..."]]]:
     """Products with the generalized Gauss-Newton matrix `J^T H J`, with `H` the loss's Hessian in output space.
 
-    The arguments and the result are those of [`plastax_kernels.mlp_hvp`][]; the way back is plain reverse mode for each
-    vector, since the Gauss-Newton matrix leaves out how the Jacobian changes.
+    The way back is plain reverse mode for each vector, since the Gauss-Newton matrix leaves out how the Jacobian
+    changes.
+
+    !!! example
+
+        ```python
+        import jax
+        import jax.numpy as jnp
+        import plastax_kernels
+
+        params = [(jnp.eye(3), jnp.zeros(3)), (jnp.ones((3, 2)), jnp.zeros(2))]
+        batch = (jnp.ones((5, 3)), jnp.array([0, 1, 0, 1, 0]))
+        vectors = jax.tree.map(lambda leaf: jnp.stack([leaf, -leaf]), params)
+        products = plastax_kernels.mlp_ggnvp(params, batch, vectors)
+        products[0][0].shape  # (2, 3, 3)
+        ```
+
+    **Arguments:**
+
+    - `params`, `batch`, `vectors`, `loss`, `sample_weights`, `precision`: as in [`plastax_kernels.mlp_hvp`][].
+
+    **Returns:**
+
+    The products, like `vectors`.
     """
     passes, _, cotangents = _forward(params, batch, vectors, loss, sample_weights, precision)
     products = []

@@ -97,6 +97,20 @@ def dense_relu_tangents_backward(
     With `g` the cotangent of the outputs where the layer is active, the gradients are `g W^T` for the inputs, `x^T g`
     for the weights and the sum of `g` over samples for the bias; their tangents follow by the product rule.
 
+    !!! example
+
+        ```python
+        import jax.numpy as jnp
+        import plastax_kernels
+
+        layer = plastax_kernels.DenseLayer(
+            jnp.ones((5, 3)), None, jnp.ones((3, 2)), jnp.ones((4, 3, 2)), jnp.zeros(2), jnp.zeros((4, 2))
+        )
+        outputs, tangents = plastax_kernels.dense_relu_tangents(layer)
+        gradients = plastax_kernels.dense_relu_tangents_backward(layer, outputs, jnp.ones((5, 2)), jnp.zeros((4, 5, 2)))
+        gradients.weights.shape  # (3, 2)
+        ```
+
     **Arguments:**
 
     - `layer`: as it went into [`plastax_kernels.dense_relu_tangents`][].

@@ -41,6 +41,16 @@ def effective_rank_and_gradient(
     below 1e-6 of the largest (1e-7 for float64 features) count as zero. All paths make the same cut, and their
     gradients agree to 1e-4 down to it. Platforms without float64 (TPU) compute on the host.
 
+    !!! example
+
+        ```python
+        import jax.numpy as jnp
+        import plastax_kernels
+
+        rank, gradient = plastax_kernels.effective_rank_and_gradient(jnp.eye(4, 8))
+        rank, gradient.shape  # 4.0, (4, 8)
+        ```
+
     **Arguments:**
 
     - `features`: any leading batch axes, then samples, then width.

@@ -33,6 +33,9 @@ class Settings:
 
 Part = TypeVar("Part", bound=Settings)
 
+_REALS = (0, math.inf, False, False)
+_WHOLE = (1, math.inf, False, False)
+
 
 def fields_of(kind: "type[Settings] | Settings") -> dict[str, dataclasses.Field]:
     """The settings of a class, by name."""
@@ -69,6 +72,11 @@ def is_real(field: dataclasses.Field) -> bool:
     return field.type is float or float in get_args(field.type)
 
 
+def in_range(kind: type[Settings], name: str, value: int | float) -> bool:
+    """Whether a number is in the range of a real-numbered setting."""
+    return _inside(value, fields_of(kind)[name].metadata.get("range", _REALS))
+
+
 def words_for(value: Any) -> str:
     """A value as people write it."""
     if isinstance(value, float) and float(f"{value:g}") == value:
@@ -83,19 +91,24 @@ def _check(field: dataclasses.Field, value: Any) -> None:
     if get_origin(field.type) is Literal and value not in kinds:
         raise ValueError(f"{flag(field.name)} must be one of {', '.join(map(str, kinds))}, got {value!r}")
     if float in kinds:
-        _check_number(field, value, "a number", int | float, (0, math.inf, False, False))
+        _check_number(field, value, "a number", int | float, _REALS)
     elif int in kinds and get_origin(field.type) is not tuple:
-        _check_number(field, value, "a whole number", int, (1, math.inf, False, False))
+        _check_number(field, value, "a whole number", int, _WHOLE)
 
 
 def _check_number(field: dataclasses.Field, value: Any, what: str, kind: Any, default: tuple) -> None:
     if isinstance(value, bool) or not isinstance(value, kind):
         raise ValueError(f"{flag(field.name)} must be {what}, got {value!r}")
-    low, high, above, below = field.metadata.get("range", default)
-    inside = (value > low if above else value >= low) and (value < high if below else value <= high)
-    if inside and math.isfinite(value):
+    low, high, above, below = limits = field.metadata.get("range", default)
+    if _inside(value, limits):
         return
     limits = f"above {low:g}" if above else f"at least {low:g}"
     if math.isfinite(high):
         limits += f" and below {high:g}" if below else f" and at most {high:g}"
     raise ValueError(f"{flag(field.name)} must be {limits}, got {value}")
+
+
+def _inside(value: int | float, limits: tuple[int | float, int | float, bool, bool]) -> bool:
+    low, high, above, below = limits
+    inside = (value > low if above else value >= low) and (value < high if below else value <= high)
+    return inside and math.isfinite(value)

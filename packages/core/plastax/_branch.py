@@ -101,6 +101,18 @@ def every(
 ) -> Result:
     """Runs `on_true` at every `interval`-th step and `on_false` otherwise, as a real branch even under `vmap`.
 
+    !!! example
+
+        ```python
+        import jax.numpy as jnp
+        import plastax
+
+        params = jnp.zeros(2)
+        for count in range(1, 11):
+            params = plastax.every(5, jnp.array(count), lambda p: p + 1, lambda p: p, params)
+        params  # 2, 2
+        ```
+
     **Arguments:**
 
     - `interval`: a positive number of steps.

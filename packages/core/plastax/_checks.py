@@ -19,7 +19,7 @@ def check_range(name: str, value: Any, low: float, high: float = math.inf, *, hi
     if callable(value):
         raise TypeError(
             f"{name} must be a number, got {value!r}: schedules are not supported for {name}. To change it during "
-            "training, make the transformation inside of the compiled step, from a traced value"
+            "training, make the transformation inside the compiled step, from a traced value"
         )
     # In numpy, because a factory may be called while a program is being traced. NaN fails all comparisons.
     number = np.asarray(value)

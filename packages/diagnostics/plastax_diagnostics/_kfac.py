@@ -48,6 +48,19 @@ def kfac_layers(
     exact for a linear network with squared error that sums or averages over positions: classifiers of sequences are of
     this kind.
 
+    !!! example
+
+        ```python
+        import jax.numpy as jnp
+        import plastax_diagnostics as diagnostics
+
+        params = {"w1": jnp.ones((3, 4)), "w2": jnp.ones((4, 2))}
+        data = (jnp.eye(3), jnp.array([0, 1, 0]))
+        model = lambda params, x: jnp.tanh(x @ params["w1"]) @ params["w2"]
+        layers = diagnostics.kfac_layers(model, "cross_entropy", params, data)
+        layers["['w1']"].factors.rank  # 3: as of kfac_factors
+        ```
+
     **Arguments:**
 
     - `model`: a function `(params, inputs) -> outputs [samples, outputs]`, or with `sharing`
@@ -147,6 +160,19 @@ def kfac_error(
     """How far KFAC is from each dense layer's block of the Gauss-Newton matrix: exact, and without that matrix.
 
     The cost is that of all inner products between the samples' gradients, (samples x outputs)^2 x width.
+
+    !!! example
+
+        ```python
+        import jax.numpy as jnp
+        import plastax_diagnostics as diagnostics
+
+        params = {"w1": jnp.ones((3, 4)), "w2": jnp.ones((4, 2))}
+        data = (jnp.eye(3), jnp.array([0, 1, 0]))
+        model = lambda params, x: jnp.tanh(x @ params["w1"]) @ params["w2"]
+        errors = diagnostics.kfac_error(model, "cross_entropy", params, data)
+        errors["['w1']"].relative  # 0.0: the gradient factor is the same for all samples here
+        ```
 
     **Arguments:**
 

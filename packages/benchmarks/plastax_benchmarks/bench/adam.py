@@ -49,7 +49,7 @@ def convolutional(key: jax.Array) -> list[dict[str, jax.Array]]:
 
 
 def apply(optimizer, params, state, target, **extra_args):
-    """One step towards a target."""
+    """One step toward a target."""
     gradients = jax.tree.map(jnp.subtract, params, target)
     updates, state = optimizer.update(gradients, state, params, **extra_args)
     return optax.apply_updates(params, updates), state

@@ -14,7 +14,7 @@ import plastax_diagnostics as diagnostics
 
 from .output import Conditions, show
 from .parser import bench_parser
-from .timing import Tell
+from .timing import ProgressLog
 
 
 WIDTHS = (10, 20, 12, 5)
@@ -49,9 +49,9 @@ def network(params, inputs):
 def coverage(operator, truth, *, orders, shares, keys):
     """A row for each order and threshold: the truth, the fraction of brackets that contain it, their mean width, ..."""
     largest = max(abs(node) for node in truth.extremes[:2])
-    found, tell = {}, Tell()
+    found, log = {}, ProgressLog()
     for order in orders:
-        tell(f"order {order}")
+        log(f"order {order}")
         found[order] = [
             diagnostics.spectrum(operator, jax.random.key(key), order=order, exact=False) for key in range(keys)
         ]

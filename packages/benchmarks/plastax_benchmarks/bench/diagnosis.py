@@ -24,7 +24,7 @@ from ._diagnosis.points import points_of
 from ._diagnosis.settings import FRESH, METHODS, SETTINGS, Setting
 from .output import table
 from .parser import bench_parser
-from .timing import Tell
+from .timing import ProgressLog
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -51,7 +51,9 @@ def main(arguments: list[str] | None = None) -> None:
             and (options.data_dir is not None or not each.needs_images)
         ]
         write_metadata(options.out / "metadata.json", chosen, options.data_dir, quick=options.quick)
-        collect(chosen, rows, seeds=options.seeds, data_dir=options.data_dir, quick=options.quick, tell=Tell(10.0))
+        collect(
+            chosen, rows, seeds=options.seeds, data_dir=options.data_dir, quick=options.quick, tell=ProgressLog(10.0)
+        )
     if not rows.rows:
         raise SystemExit(f"there are no rows in {path}: run without --analyze first")
     found = results.analyze(rows.rows)

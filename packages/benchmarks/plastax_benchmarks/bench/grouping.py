@@ -20,7 +20,7 @@ from ..training.members import Member
 from .output import Conditions, show
 from .paper_scale import noise
 from .parser import bench_parser
-from .timing import Tell, interleaved, ratio
+from .timing import ProgressLog, interleaved, ratio
 
 
 Make = Callable[[int], Callable[[], Any]]
@@ -86,13 +86,13 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--only", default="", help="only workloads whose name contains this text")
     given = parser.parse_args(arguments)
     set_lapack_threads(1)
-    conditions, rows, tell = Conditions(), [], Tell()
+    conditions, rows, log = Conditions(), [], ProgressLog()
     for name, make in workloads():
         if given.only not in name:
             continue
         one = make(1)
         for members in given.members:
-            tell(f"{name}, {members} members")
+            log(f"{name}, {members} members")
             several = make(members)
             seconds = interleaved({"alone": _times(one, members), "together": several}, rounds=given.rounds)
             rows.append({"workload": name, "members": members, "speedup": ratio(seconds, "alone", "together")})

@@ -30,7 +30,7 @@ from ._growth_figure import draw
 from ._growth_series import Series, all_series
 from .output import Conditions, show
 from .parser import bench_parser
-from .timing import Ratio, Tell, interleaved
+from .timing import ProgressLog, Ratio, interleaved
 
 
 AGAINST = ("width", "depth", "samples", "order", "probes", "seeds", "tasks")
@@ -142,11 +142,11 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--figure", type=Path, help="draw all points and lines into this PNG file")
     options = parser.parse_args(arguments)
     chosen = [each for each in all_series() if each.against in options.against]
-    conditions, tell = Conditions(), Tell()
+    conditions, log = Conditions(), ProgressLog()
     set_lapack_threads(1)
     measured = []
     for number, series in enumerate(chosen, start=1):
-        tell(f"{series.name} against {series.against} ({number} of {len(chosen)})")
+        log(f"{series.name} against {series.against} ({number} of {len(chosen)})")
         measured.append(measure(series, options.rounds))
     if "tasks" in options.against:
         measured += measure_tasks(options.rounds, TASKS)

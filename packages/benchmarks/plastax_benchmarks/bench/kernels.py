@@ -103,11 +103,11 @@ def run(
     - `repeats`: the maximum number of rounds for a path.
     """
     from .cases import cases
-    from .timing import Tell
+    from .timing import ProgressLog
 
-    rows, tell = [], Tell()
+    rows, log = [], ProgressLog()
     for case in cases(operations, triton, probes, batches):
-        tell(f"{case.operation} {case.shape}, batch {case.batch}")
+        log(f"{case.operation} {case.shape}, batch {case.batch}")
         rows += rows_of(case, peak, seconds, repeats)
     return rows
 

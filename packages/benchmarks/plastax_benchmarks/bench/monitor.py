@@ -12,7 +12,7 @@ import numpy as np
 from ._networks import NETWORKS, STEPS, new_network
 from .output import Conditions, show
 from .parser import bench_parser
-from .timing import Ratio, Tell, interleaved, medians
+from .timing import ProgressLog, Ratio, interleaved, medians
 
 
 EVERY = (100, 1000)
@@ -55,9 +55,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--width", type=int, help="units of the hidden layers of an MLP")
     parser.add_argument("--rounds", type=int, default=7)
     options = parser.parse_args(arguments)
-    conditions, rows, tell = Conditions(), [], Tell()
+    conditions, rows, log = Conditions(), [], ProgressLog()
     for name in options.networks:
-        tell(name)
+        log(name)
         rows.append(measure(name, None if name.startswith("convnet") else options.width, options.rounds))
     title = f"A monitor beside training: share of the time in percent (medians of {options.rounds} rounds)"
     show(title, rows, conditions, as_json=options.json)

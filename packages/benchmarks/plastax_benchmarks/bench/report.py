@@ -18,7 +18,7 @@ from .._memory import peak_bytes
 from ._networks import NETWORKS, STEPS, Network, new_network
 from .output import Conditions, show
 from .parser import bench_parser
-from .timing import Tell, interleaved, medians, ratio
+from .timing import ProgressLog, interleaved, medians, ratio
 
 
 PRODUCTS = 4
@@ -161,10 +161,10 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     if options.width is not None and any(name.startswith("convnet") for name in options.networks):
         raise UsageError("--width is for MLPs: choose them with --networks")
-    conditions, rows, tell = Conditions(), [], Tell()
+    conditions, rows, log = Conditions(), [], ProgressLog()
     for name in options.networks:
         for effort in options.efforts:
-            tell(f"{name}, {effort}")
+            log(f"{name}, {effort}")
             # Each has its own process: nothing is compiled yet, and the peak of its memory is its own.
             case = Case(name, effort, options.samples, options.width)
             with tempfile.TemporaryDirectory() as folder:

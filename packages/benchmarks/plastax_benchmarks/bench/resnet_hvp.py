@@ -14,7 +14,7 @@ from plastax import models
 
 from .output import Conditions, show
 from .parser import bench_parser
-from .timing import Tell
+from .timing import ProgressLog
 
 
 def resnet_hessian(samples, chunk, convolution, key):
@@ -61,9 +61,9 @@ def main(arguments: list[str] | None = None) -> None:
     }
     if options.run:
         operator = resnet_hessian(200, options.chunk or None, options.convolution, key)
-        begin, tell = time.perf_counter(), Tell(0.0)
+        begin, log = time.perf_counter(), ProgressLog(0.0)
         found = diagnostics.spectrum(
-            operator, jax.random.key(1), order=3, progress=lambda done, total: tell(f"step {done} of {total}")
+            operator, jax.random.key(1), order=3, progress=lambda done, total: log(f"step {done} of {total}")
         )
         row |= {
             "order 3 on 200 samples, s": time.perf_counter() - begin,

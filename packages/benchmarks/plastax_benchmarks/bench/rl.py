@@ -34,7 +34,7 @@ from ..rl.programs import AntPrograms
 from ._ppo_parts import MEASUREMENTS, parts_of
 from .output import Conditions, show
 from .parser import bench_parser
-from .timing import Ratio, Tell, interleaved, ratio
+from .timing import ProgressLog, Ratio, interleaved, ratio
 
 
 OURS, BRAX = "ours", "brax"
@@ -115,15 +115,15 @@ def whole_updates(
     plan = plan_of(config)
     problem, width = plan.problem, config.settings["width"]
     seconds: dict[str, list[float]] = {OURS: [], BRAX: []}
-    tell = Tell()
-    tell("compiling both")
+    log = ProgressLog()
+    log("compiling both")
 
     def our_turn(_, metrics):
         begin = time.perf_counter()
         jax.block_until_ready(our_window())
         seconds[OURS].append(time.perf_counter() - begin)
         seconds[BRAX].append(plan.window_steps / float(metrics["training/sps"]))
-        tell(f"round {max(0, len(seconds[OURS]) - WARM_UP)} of {rounds}")
+        log(f"round {max(0, len(seconds[OURS]) - WARM_UP)} of {rounds}")
 
     # Brax calls a function that jax has removed; on one device it only adds a leading axis.
     replicated = patch.object(jax, "device_put_replicated", _replicated, create=True)

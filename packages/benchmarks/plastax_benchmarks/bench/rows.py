@@ -22,7 +22,7 @@ from plastax_kernels import set_lapack_threads
 
 from .output import Conditions, show
 from .parser import bench_parser
-from .timing import Tell
+from .timing import ProgressLog
 
 
 def layer(decay: float, width: int, sequences: int, time: int) -> tuple[Callable, Any, Any]:
@@ -70,7 +70,7 @@ KINDS = {"relu of noise": partial(layer, 0.0), "relu, 1/i": partial(layer, 1.0)}
 """Features that are not those of a transformer, by name."""
 
 
-def measure(name: str, made: tuple[Callable, Any, Any], options: Any, tell: Tell) -> list[dict[str, Any]]:
+def measure(name: str, made: tuple[Callable, Any, Any], options: Any, log: ProgressLog) -> list[dict[str, Any]]:
     """Rows of the table for features of one kind."""
     features, params, inputs = made
     total = options.sequences * options.time
@@ -95,7 +95,7 @@ def measure(name: str, made: tuple[Callable, Any, Any], options: Any, tell: Tell
     choices += [{"sketch": options.sketch}, {"rows": 2 * options.width, "sketch": options.sketch}]
     for choice in choices:
         words = ", ".join(f"{what}={number}" for what, number in choice.items())
-        tell(f"{name}, {words}")
+        log(f"{name}, {words}")
         found = [of(params, inputs, key, **choice) for key in keys]
         values = [float(rank) for rank, _ in found]
         norm = float(jnp.linalg.norm(gradient))
@@ -125,12 +125,12 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--keys", type=int, default=4)
     options = parser.parse_args(arguments)
     set_lapack_threads(1)
-    conditions, tell = Conditions(), Tell()
+    conditions, log = Conditions(), ProgressLog()
     sizes = (options.width, options.sequences, options.time)
     rows = []
     kinds = KINDS | ({"transformer": partial(transformer, options.steps)} if options.steps else {})
     for name, made in kinds.items():
-        rows += measure(name, made(*sizes), options, tell)
+        rows += measure(name, made(*sizes), options, log)
     title = f"Effective rank of {options.sequences} x {options.time} rows of width {options.width}, and of some of them"
     show(title, rows, conditions, as_json=options.json)
 

@@ -24,13 +24,13 @@ def interleaved(programs: Mapping[str, Callable[[], Any]], *, rounds: int) -> di
 
     The times, by name.
     """
-    tell = Tell()
+    log = ProgressLog()
     for number, (name, program) in enumerate(programs.items(), start=1):
-        tell(f"compiling {name} ({number} of {len(programs)})")
+        log(f"compiling {name} ({number} of {len(programs)})")
         jax.block_until_ready(program())
     seconds: dict[str, list[float]] = {name: [] for name in programs}
     for number in range(1, rounds + 1):
-        tell(f"round {number} of {rounds}")
+        log(f"round {number} of {rounds}")
         for name, program in programs.items():
             begin = time.perf_counter()
             jax.block_until_ready(program())
@@ -38,7 +38,7 @@ def interleaved(programs: Mapping[str, Callable[[], Any]], *, rounds: int) -> di
     return seconds
 
 
-class Tell:
+class ProgressLog:
     """Prints the progress of a benchmark to standard error: the first time, then at most every `seconds`."""
 
     def __init__(self, seconds: float = 30.0):

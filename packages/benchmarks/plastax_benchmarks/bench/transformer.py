@@ -18,7 +18,7 @@ from plastax_kernels import set_lapack_threads
 
 from .output import Conditions, show
 from .parser import bench_parser
-from .timing import Tell, interleaved, medians
+from .timing import ProgressLog, interleaved, medians
 
 
 def settings(depth: int, sequences: int) -> dict[str, dict[str, Any]]:
@@ -58,7 +58,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--flops-only", action="store_true", help="compile, and run nothing")
     options = parser.parse_args(arguments)
     set_lapack_threads(1)
-    conditions, tell = Conditions(), Tell()
+    conditions, log = Conditions(), ProgressLog()
     sizes = {"width": options.width, "heads": max(options.width // 64, 1), "depth": options.depth}
     make = partial(plastax.models.Transformer, 256, options.time, **sizes)
     model = eqx.filter_eval_shape(make, key=jax.random.key(0))
@@ -81,11 +81,11 @@ def main(arguments: list[str] | None = None) -> None:
         return transform.update(zeros, transform.init(params), params, inputs=tokens)[0]
 
     state = jax.eval_shape(adam.init, params)
-    tell("compiling the training step")
+    log("compiling the training step")
     programs = {"step": jax.jit(step).lower(params, state, tokens).compile()}
     intervals = {}
     for name, chosen in settings(options.depth, options.sequences).items():
-        tell(f"compiling {name}")
+        log(f"compiling {name}")
         chosen = dict(chosen)
         intervals[name] = chosen.pop("interval")
         programs[name] = jax.jit(partial(added, **chosen)).lower(params, tokens).compile()

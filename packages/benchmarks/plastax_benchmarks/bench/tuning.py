@@ -24,7 +24,7 @@ from .._errors import UsageError
 from ..runs._files import write_atomic
 from .cases import WINDOWS, gram64, relu_features
 from .device_time import time_on_device
-from .timing import Tell
+from .timing import ProgressLog
 
 
 # With the reach of an entry, they cover all batches up to 129.
@@ -80,11 +80,11 @@ def tune(batches: Sequence[int], seconds: float) -> Path:
     path = _table.table_path(device)
     assert path is not None
     _check_folder(path)
-    tell, installed = Tell(), versions()
+    log, installed = ProgressLog(), versions()
     entries = _measured_before(path, installed)
     for samples, width in dict.fromkeys(WINDOWS.values()):
         for batch in batches:
-            tell(f"tuning {samples}x{width}, batch {batch}")
+            log(f"tuning {samples}x{width}, batch {batch}")
             for problem in problems(samples, width, batch, capability):
                 entry = measured(problem, seconds)
                 if entry is not None:

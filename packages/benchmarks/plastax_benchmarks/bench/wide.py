@@ -20,7 +20,7 @@ from plastax_kernels import set_lapack_threads
 from .effective_rank import svd_effective_rank
 from .output import Conditions, show
 from .parser import bench_parser
-from .timing import Tell, interleaved, medians, ratio
+from .timing import ProgressLog, interleaved, medians, ratio
 
 
 def forms(rows: int, sketch: int) -> dict[str, Callable[[Array, Array], Array]]:
@@ -46,13 +46,13 @@ def operations(form: str, number: int, width: int, rows: int, sketch: int) -> fl
     return 4.0 * long * short**2 + 9 * short**3 if form != "svd" else 30.0 * long * short**2
 
 
-def compare(number: int, width: int, options: Any, tell: Tell) -> dict[str, Any]:
+def compare(number: int, width: int, options: Any, log: ProgressLog) -> dict[str, Any]:
     """A row of the table."""
     like = jax.ShapeDtypeStruct((number, width), jnp.float32)
     key, row = jax.random.key(0), {"rows x width": f"{number} x {width}", "features MB": 4e-6 * number * width}
     programs = {}
     for name, loss in forms(options.rows, options.sketch).items():
-        tell(f"compiling {name} for {number} x {width}")
+        log(f"compiling {name} for {number} x {width}")
         programs[name] = jax.jit(jax.value_and_grad(loss)).lower(like, key).compile()
         planned = programs[name].memory_analysis()
         assert planned is not None
@@ -83,8 +83,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--bytes-only", action="store_true", help="compile, and run nothing")
     options = parser.parse_args(arguments)
     set_lapack_threads(1)
-    conditions, tell = Conditions(), Tell()
-    rows = [compare(number, width, options, tell) for width in options.widths for number in options.numbers]
+    conditions, log = Conditions(), ProgressLog()
+    rows = [compare(number, width, options, log) for width in options.widths for number in options.numbers]
     # All rows of a table have the columns of the first.
     names = list(dict.fromkeys(name for row in rows for name in row))
     rows = [{name: row.get(name) for name in names} for row in rows]

@@ -22,7 +22,7 @@ def main(arguments: list[str]) -> None:
 def best(
     sweep: Path,
     /,
-    metric: str | None = None,
+    quantity: str | None = None,
     over: Literal["all-tasks", "last-tasks"] = "all-tasks",
     markdown: bool = False,
     final_seeds: int | None = None,
@@ -37,7 +37,7 @@ def best(
 
     Args:
         sweep: folder with run folders, finished or still running.
-        metric: online_accuracy, test_accuracy, train_accuracy, loss, test_loss, return or reward; by default, the
+        quantity: online_accuracy, test_accuracy, train_accuracy, loss, test_loss, return or reward; by default, the
             main quantity of the problem, as in `plastax report`.
         over: average over all tasks, or over the last quarter of them.
         markdown: print Markdown, with a table like those of the paper.
@@ -55,7 +55,7 @@ def best(
     from ..report.table import as_markdown, as_rich
     from ..sweep.folder import is_sweep, planned_seeds
 
-    found = best_of(sweep, metric=metric, over=over)
+    found = best_of(sweep, quantity=quantity, over=over)
     folder = _final_folder(sweep)
     planned = planned_seeds(sweep) if is_sweep(sweep) else ()
     final = found.final_configs(5 if final_seeds is None else final_seeds, planned)

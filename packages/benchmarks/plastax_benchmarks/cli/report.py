@@ -35,8 +35,8 @@ def report(
         smooth: tasks in the running mean of curves; by default 1 up to 100 tasks, else a fiftieth of them.
         quantity: the measure to compare methods by, and of the figure's first panel, such as test_accuracy; by default,
             the main one of the problem.
-        live: rewrite the files while runs go on, until all are complete or until Ctrl-C; the page reloads itself.
-        every: seconds between two looks at the runs with --live.
+        live: rewrite the files while runs continue, until all are complete or until Ctrl-C; the page reloads itself.
+        every: seconds between checks of the runs with --live.
 
     """
     from ..report.contents import collect
@@ -58,7 +58,7 @@ def report(
             write_report(contents, out)
         except (ValueError, OSError) as error:
             raise SystemExit(f"plastax report: {error}") from error
-        _tell_files(out)
+        _print_files(out)
 
 
 def _live(runs: list[Path], out: Path | None, smooth: int | None, quantity: str | None, every: int) -> None:
@@ -72,9 +72,9 @@ def _live(runs: list[Path], out: Path | None, smooth: int | None, quantity: str 
         raise ValueError(f"--every must be at least 1 second, got {every}")
     print(f"Open {out / 'index.html'} in a browser. Ctrl-C ends.", flush=True)
     complete = follow(
-        runs, out, smooth=smooth, quantity=quantity, every=every, tell=lambda words: print(words, flush=True)
+        runs, out, smooth=smooth, quantity=quantity, every=every, log=lambda words: print(words, flush=True)
     )
-    print("All runs are complete." if complete else "Stopped. The runs go on, and the page stays as it is.")
+    print("All runs are complete." if complete else "Stopped. The runs continue; the page is no longer updated.")
 
 
 def _print(contents: "Contents") -> None:
@@ -91,7 +91,7 @@ def _print(contents: "Contents") -> None:
         console.print(*contents.notes, sep="\n", markup=False, highlight=False)
 
 
-def _tell_files(out: Path) -> None:
+def _print_files(out: Path) -> None:
     from rich.console import Console
 
     from ..report.write import FILES

@@ -48,22 +48,22 @@ def spectrum(
             f"{run} is not a run folder (no config.json). Create one with `plastax run PROBLEM --out {run}`"
         )
     console = Console()
-    tell = partial(console.print, markup=False, highlight=False)
+    log = partial(console.print, markup=False, highlight=False)
     numbers = [number - 1 for number in task]  # Files count from 0.
     paths = find_reports(run)
     if paths:
         reports = {place: read_report(paths[place]) for place in choose(paths, numbers, seed, swept)}
         others = sorted({place.swept for place in paths} - {place.swept for place in reports})
         if others:
-            tell(f"This run is a sweep; other members for --swept: {', '.join(others)}")
+            log(f"This run is a sweep; other members for --swept: {', '.join(others)}")
     else:
-        tell(f"{run} has no reports (it was run without --diagnose-every): measuring its last checkpoint instead.")
+        log(f"{run} has no reports (it was run without --diagnose-every): measuring its last checkpoint instead.")
         with elapsed(console, "Curvature of the last checkpoint"):
-            reports = of_last_checkpoint(run, seed, swept, data_dir, tell)
+            reports = of_last_checkpoint(run, seed, swept, data_dir, log)
         reports = {place: reports[place] for place in choose(reports, numbers, None, None)}
     out = run / "spectra.png" if out is None else out
     console.print(as_table(reports))
-    tell(legend(reports))
+    log(legend(reports))
     first = next(iter(reports))
     draw_spectra(reports, out, f"{run.name}, seed {first.seed}" + (f", {first.swept}" if first.swept else ""))
-    tell(f"Figure: {out}", soft_wrap=True)
+    log(f"Figure: {out}", soft_wrap=True)

@@ -10,6 +10,7 @@ import math
 from typing import Any, NamedTuple
 
 from .._errors import check_name
+from .._settings import in_range
 from ..methods import check_method
 
 
@@ -56,8 +57,8 @@ def strength_grid(problem: str, method: str) -> list[dict[str, Any]]:
     """The configurations of a method to try at the learning rate of the preset.
 
     A single strength has as many values as the laptop grid has configurations, a factor of three apart, around the
-    middle of its levels. Two strengths have a square of their levels. A method without a strength has one
-    configuration.
+    middle of its levels, without those that are out of its range. Two strengths have a square of their levels. A
+    method without a strength has one configuration.
 
     **Arguments:**
 
@@ -69,7 +70,8 @@ def strength_grid(problem: str, method: str) -> list[dict[str, Any]]:
     if len(levels) == 1:
         ((name, values),) = levels.items()
         middle, count = values[(len(values) - 1) // 2], len(grid.all_rates)
-        return [{name: _half_decades(middle, step - (count - 1) // 2)} for step in range(count)]
+        tried = [_half_decades(middle, step - (count - 1) // 2) for step in range(count)]
+        return [{name: value} for value in tried if in_range(check_method(method), name, value)]
     (first, own), (second, others) = levels.items()
     return [{first: one, second: other} for one in own for other in others]
 

@@ -62,7 +62,7 @@ class SGDRule(NamedTuple):
     - `decay`: the weight decay of kernels.
     - `vector_decay`: that of biases and scales, by default the same.
     - `active`: a function from the optimizer's state to whether there is any decay; always by default.
-    - `anchor`: a function from the optimizer's state to parameters that others decay towards; zero by default.
+    - `anchor`: a function from the optimizer's state to parameters that others decay toward; zero by default.
     - `keep`: the fraction of a parameter that remains after a step.
     - `spectral`: the spectral penalty, if the method has one.
     - `interval`: the optimizer itself takes every `interval`-th step; no step by default, all steps if it is 1.

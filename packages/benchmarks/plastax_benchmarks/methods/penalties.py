@@ -55,10 +55,10 @@ class Spectral(Method):
 
 @dataclass(frozen=True)
 class L2Init(Method):
-    """Weight decay towards the initial parameters."""
+    """Weight decay toward the initial parameters."""
 
     name: ClassVar = "l2_init"
-    words: ClassVar = "weight decay towards the initial parameters"
+    words: ClassVar = "weight decay toward the initial parameters"
     reference: ClassVar = "Kumar et al. 2023"
     color: ClassVar = "#52b3d9"
     strengths: ClassVar = ("weight_decay",)
@@ -76,7 +76,7 @@ class L2Init(Method):
 
     @property
     def sgd_rule(self):
-        """Steps with decay towards the initial parameters."""
+        """Steps with decay toward the initial parameters."""
         import plastax
 
         return SGDRule(self.weight_decay, anchor=lambda opt_state: find_state(opt_state, plastax.L2InitState).initial)

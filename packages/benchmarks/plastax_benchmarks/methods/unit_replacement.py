@@ -106,8 +106,8 @@ class ReDo(Method):
     replaces_units: ClassVar = True
 
     # The metrics count dormant units with the same threshold. The default of `plastax.redo` and of the ant's presets is
-    # 0.1. Neither was tuned.
-    dormant_threshold: float = 0.025
+    # 0.1. The other laptop presets have tuned values, from 0.03 to 0.3.
+    dormant_threshold: float = setting(0.025, high=1.0, below=True)
     """A unit below this fraction of its layer's mean activity is recycled."""
     redo_interval: int = 1000
     """Number of steps between checks."""

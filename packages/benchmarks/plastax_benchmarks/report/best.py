@@ -45,7 +45,7 @@ class MethodResult:
 
     problem: str
     method: str
-    metric: str
+    quantity: str
     unit: str
     planned: int
     varied: dict[str, list[Any]]
@@ -78,7 +78,7 @@ class SweepResult:
         return [config.replace(seeds=count, seed=seeds.start, out=None) for config in best if config is not None]
 
 
-def best_of(folder: Path, *, metric: str | None = None, over: Over = "all-tasks") -> SweepResult:
+def best_of(folder: Path, *, quantity: str | None = None, over: Over = "all-tasks") -> SweepResult:
     """The best configuration of each method among the runs in a folder.
 
     Runs with the same settings are pooled over seeds. A configuration with seeds that are incomplete, diverged or
@@ -103,7 +103,7 @@ def best_of(folder: Path, *, metric: str | None = None, over: Over = "all-tasks"
     **Arguments:**
 
     - `folder`: a folder with run folders below it. The runs may still be running.
-    - `metric`: a key of `METRICS`; by default the main quantity of the problem, see `main_quantity`.
+    - `quantity`: a key of `METRICS`; by default the main quantity of the problem, see `main_quantity`.
     - `over`: whether the result of a seed is its mean over all tasks, or over the last quarter of them.
     """
     try:
@@ -118,7 +118,7 @@ def best_of(folder: Path, *, metric: str | None = None, over: Over = "all-tasks"
     methods, notes = [], []
     for problem in dict.fromkeys(trial.problem for trial in trials):
         those = [trial for trial in trials if trial.problem == problem]
-        chosen = _metric(folder, problem, those, metric)
+        chosen = _quantity(folder, problem, those, quantity)
         names = sorted({trial.method for trial in those}, key=lambda name: (places.get(name, len(places)), name))
         methods += [_method([trial for trial in those if trial.method == name], chosen, over) for name in names]
         notes += _not_comparable(those)
@@ -136,7 +136,7 @@ def fresh_seeds(used: Collection[int], count: int) -> range:
     return range(start, start + count)
 
 
-def _metric(folder: Path, problem: str, trials: Sequence[Trial], asked: str | None) -> str:
+def _quantity(folder: Path, problem: str, trials: Sequence[Trial], asked: str | None) -> str:
     rows = [row for trial in trials for result in trial.seeds.values() for row in result.rows.values()]
     known = [name for name in METRICS if any(is_number(row.get(name)) for row in rows)]
     if asked is None:
@@ -144,16 +144,16 @@ def _metric(folder: Path, problem: str, trials: Sequence[Trial], asked: str | No
     if asked not in known:
         have = f"they have {', '.join(known)}" if known else "no task has finished"
         hint = "" if asked in METRICS else did_you_mean(asked, known)
-        raise UsageError(f"the runs of {problem} in {folder} have no metric {asked!r}: {hint}{have}")
+        raise UsageError(f"the runs of {problem} in {folder} have no quantity {asked!r}: {hint}{have}")
     return asked
 
 
-def _method(trials: Sequence[Trial], metric: str, over: Over) -> MethodResult:
+def _method(trials: Sequence[Trial], quantity: str, over: Over) -> MethodResult:
     varied, fixed = _settings(trials)
-    candidates = [candidate_of(trial, varied, metric, over) for trial in trials]
+    candidates = [candidate_of(trial, varied, quantity, over) for trial in trials]
     candidates.sort(key=lambda one: [_order(one.values, name) for name in varied])
     finished = [one for one in candidates if one.mean is not None]
-    sign = 1 if METRICS.get(metric, True) else -1
+    sign = 1 if METRICS.get(quantity, True) else -1
     best = max(finished, key=lambda one: sign * (one.mean or 0.0), default=None)
     if best is not None:
         candidates = [compared(one, best) if one.mean is not None else one for one in candidates]
@@ -168,7 +168,7 @@ def _method(trials: Sequence[Trial], metric: str, over: Over) -> MethodResult:
     return MethodResult(
         problem=trials[0].problem,
         method=trials[0].method,
-        metric=metric,
+        quantity=quantity,
         unit=trials[0].unit,
         planned=trials[0].planned,
         varied=varied,

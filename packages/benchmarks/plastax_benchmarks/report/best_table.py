@@ -17,7 +17,7 @@ from .table import NOTHING, Section, with_interval
 def table(result: MethodResult) -> Section:
     """All configurations of a method in grid order."""
     digits = _digits(result)
-    columns = (*result.varied, f"{_words(result.metric)} (95 % interval)", "seeds", "difference to the best")
+    columns = (*result.varied, f"{_words(result.quantity)} (95 % interval)", "seeds", "difference to the best")
     rows = []
     for one in result.candidates:
         cells = [words_for(one.values[name]) if name in one.values else NOTHING for name in result.varied]
@@ -37,7 +37,9 @@ def table(result: MethodResult) -> Section:
 def legend(result: SweepResult) -> str:
     """How to read the tables."""
     tasks = "all tasks" if result.over == "all-tasks" else "the last quarter of tasks"
-    lower = [_words(one) for one in dict.fromkeys(each.metric for each in result.methods) if not METRICS.get(one, True)]
+    lower = [
+        _words(one) for one in dict.fromkeys(each.quantity for each in result.methods) if not METRICS.get(one, True)
+    ]
     better = f" A lower {' and '.join(lower)} is better." if lower else ""
     return (
         f"Result of a seed: mean over {tasks}. Intervals over seeds are Student's; differences are paired by seed."
@@ -77,7 +79,7 @@ def command(config: RunConfig, out: Path) -> str:
 
 def paper_table(results: Sequence[MethodResult]) -> Section:
     """The methods of one problem as in the paper: a row for each hyperparameter, with its values and the best one."""
-    metrics = list(dict.fromkeys(result.metric for result in results if result.metric))
+    metrics = list(dict.fromkeys(result.quantity for result in results if result.quantity))
     columns = ("Algorithm", "Hyperparameter", "Sweep values", "Best")
     columns += (f"{', '.join(map(_words, metrics)) or 'result'} (95 % interval)", "Seeds")
     rows = []
@@ -127,7 +129,7 @@ def _edge(edge: Edge) -> str:
 
 def _digits(result: MethodResult) -> int:
     """Decimals: three for accuracies, else those of four significant digits of the best."""
-    if "accuracy" in result.metric:
+    if "accuracy" in result.quantity:
         return 3
     best = abs(result.best.mean or 0.0) if result.best else 0.0
     return min(8, max(1, 3 - math.floor(math.log10(best)))) if best > 0 else 4

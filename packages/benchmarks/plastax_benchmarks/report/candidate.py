@@ -44,14 +44,19 @@ class Candidate:
         return self.mean is not None or self.state == "diverged"
 
 
-def candidate_of(trial: Trial, varied: Collection[str], metric: str, over: Over) -> Candidate:
-    """The result of a trial, by a metric."""
+def candidate_of(trial: Trial, varied: Collection[str], quantity: str, over: Over) -> Candidate:
+    """The result of a trial, by a quantity."""
     values = {name: trial.settings[name] for name in varied if name in trial.settings}
     state, trouble = _trouble(trial)
-    scores = {seed: _score(result, metric, over) for seed, result in trial.seeds.items() if result.state == "complete"}
+    scores = {
+        seed: _score(result, quantity, over) for seed, result in trial.seeds.items() if result.state == "complete"
+    }
     missing = [seed for seed, score in scores.items() if score is None]
     if state == "complete" and missing:
-        state, trouble = f"no {metric}", f"{_seeds(missing)} without {metric.replace('_', ' ')} in some {trial.unit}"
+        state, trouble = (
+            f"no {quantity}",
+            f"{_seeds(missing)} without {quantity.replace('_', ' ')} in some {trial.unit}",
+        )
     seeds = {seed: score for seed, score in scores.items() if score is not None}
     if state != "complete":
         return Candidate(values, seeds, None, None, state, trouble, trial.config)
@@ -59,14 +64,14 @@ def candidate_of(trial: Trial, varied: Collection[str], metric: str, over: Over)
     return Candidate(values, seeds, float(np.mean(results)), mean_interval(results), state, "", trial.config)
 
 
-def _score(result: SeedResult, metric: str, over: Over) -> float | None:
+def _score(result: SeedResult, quantity: str, over: Over) -> float | None:
     """The mean over tasks; `None` if it is unknown. Windows in which no episode ended have no return."""
     tasks = sorted(result.rows)
     if over == "last-tasks":
         tasks = tasks[-quarter(len(tasks)) :]
-    found = [result.rows[task].get(metric) for task in tasks]
+    found = [result.rows[task].get(quantity) for task in tasks]
     numbers = [float(value) for value in found if is_number(value)]
-    if not numbers or (len(numbers) < len(found) and metric != "return"):
+    if not numbers or (len(numbers) < len(found) and quantity != "return"):
         return None
     return float(np.mean(numbers))
 

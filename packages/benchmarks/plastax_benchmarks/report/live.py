@@ -1,4 +1,4 @@
-"""Rewrites a report while runs go on."""
+"""Rewrites a report while runs continue."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,7 +17,7 @@ def follow(
     smooth: int | None = None,
     quantity: str | None = None,
     every: int = 30,
-    tell: Callable[[str], None] = lambda words: None,
+    log: Callable[[str], None] = lambda words: None,
 ) -> bool:
     """Writes the report whenever runs have new results, until all are complete or until Ctrl-C.
 
@@ -25,8 +25,8 @@ def follow(
 
     - `folders`, `smooth`, `quantity`: as in `collect`.
     - `out`: the folder of the report.
-    - `every`: the seconds between two looks at the runs.
-    - `tell`: called with a sentence whenever something has changed.
+    - `every`: the seconds between checks of the runs.
+    - `log`: called with a sentence whenever something has changed.
 
     **Returns:**
 
@@ -40,7 +40,7 @@ def follow(
                 seen = state
                 words, complete = _write(folders, out, smooth, quantity, every)
                 if words != said:
-                    tell(words)
+                    log(words)
                 said = words
                 if complete:
                     return True

@@ -130,9 +130,9 @@ def _thin(tasks: list[int]) -> list[int]:
 def _introduction(contents: Contents, reload: int | None) -> Element:
     folders = len({run.path for run in contents.runs})
     words = f"{folders} run folder{'s' if folders > 1 else ''}. "
-    words += "Beside this page: tables.md and tables.tex, summary.json with all numbers, and figures as SVG and PNG. "
+    words += "Next to this page: tables.md and tables.tex, summary.json with all numbers, and figures as SVG and PNG. "
     if reload is not None:
-        words += f"Runs are still going on: this page reloads itself every {reload} seconds."
+        words += f"Some runs have not finished: this page reloads itself every {reload} seconds."
     return tag("p", words)
 
 

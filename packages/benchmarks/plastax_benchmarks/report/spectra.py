@@ -66,7 +66,7 @@ def _only(places: list[ReportPlace], name: str, wanted: Collection[Any]) -> list
 
 
 def of_last_checkpoint(
-    run: Path, seed: int | None, swept: str | None, data_dir: Path | None, tell: Callable[[str], None]
+    run: Path, seed: int | None, swept: str | None, data_dir: Path | None, log: Callable[[str], None]
 ) -> Reports:
     """New reports of the last saved network: at the end of its last task, and at the start of the next one.
 
@@ -75,7 +75,7 @@ def of_last_checkpoint(
     - `run`: the folder of the run, which may still be running.
     - `seed`, `swept`: which network; the first by default.
     - `data_dir`: where data sets are.
-    - `tell`: called with a sentence before work that takes a while.
+    - `log`: called with a sentence before work that takes a while.
     """
     import jax
 
@@ -126,7 +126,7 @@ def of_last_checkpoint(
             continue  # There may be no classes left for another task.
         if when == "start" and config.method.renews_network:
             learner = own(group.replicas.init(task))
-        tell(f"Measuring seed {chosen.seed} at the {when} of task {task + 1}, which takes a while ...")
+        log(f"Measuring seed {chosen.seed} at the {when} of task {task + 1}, which takes a while ...")
         view = group.replicas.view(place, task)
         for rows, _, text in diagnose(group.trainer, learner, view, values=members[member].values):
             reports[ReportPlace(task, chosen.seed, chosen.swept, when, rows)] = PlasticityReport.from_json(text)

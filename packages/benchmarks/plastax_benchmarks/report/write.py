@@ -34,7 +34,7 @@ def write_report(contents: Contents, out: Path, *, reload: int | None = None) ->
 
     - `contents`: from `collect`.
     - `out`: the folder.
-    - `reload`: the seconds after which the page reloads itself, if it is rewritten while runs are going on.
+    - `reload`: the seconds after which the page reloads itself, if it is rewritten for unfinished runs.
     """
     write_file(out / "tables.md", as_text(contents).encode())
     write_file(out / "tables.tex", _latex(contents).encode())

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 
-Answer = Literal["agrees", "disagrees", "cannot tell"]
+Answer = Literal["agrees", "disagrees", "undecided"]
 
 
 @dataclass(frozen=True)
@@ -29,14 +29,14 @@ class Claim:
 def by_interval(interval: Sequence[float] | None, *, sign: int = 1) -> Answer:
     """Whether an interval lies on the side of zero that the paper claims: positive by default."""
     if interval is None:
-        return "cannot tell"
+        return "undecided"
     low, high = sorted(sign * value for value in interval)
-    return "agrees" if low > 0 else "disagrees" if high < 0 else "cannot tell"
+    return "agrees" if low > 0 else "disagrees" if high < 0 else "undecided"
 
 
 def overall(claims: Sequence[Claim]) -> str:
     """The answers of a figure, counted."""
     counts = {
-        answer: sum(claim.answer == answer for claim in claims) for answer in ("agrees", "disagrees", "cannot tell")
+        answer: sum(claim.answer == answer for claim in claims) for answer in ("agrees", "disagrees", "undecided")
     }
     return ", ".join(f"{answer} {count}" for answer, count in counts.items() if count) or "nothing to compare"

@@ -114,14 +114,14 @@ def _claim(title: str, found: CurvaturePoints, thresholds: tuple[float, float]) 
     fit, (low, high) = fit_line(found.points), thresholds
     paper = f"curvature at the start of a task and accuracy at its end go up together ({title})"
     if fit is None:
-        return Claim(paper, "cannot tell", as_words(fit))
+        return Claim(paper, "undecided", as_words(fit))
     # If seeds can be drawn so that R^2 is almost zero, the sign of the slope means nothing.
     clear = fit.interval is not None and fit.interval[0] > 0.05
-    answer: Answer = "cannot tell" if not clear else "agrees" if fit.slope > 0 else "disagrees"
+    answer: Answer = "undecided" if not clear else "agrees" if fit.slope > 0 else "disagrees"
     words = f"slope {fit.slope:+.3g}, {as_words(fit)}, {len(found.points)} points"
     if high > 1.1 * low:
         # More steps in later tasks, or another learning rate, make more eigenvalues count.
-        answer, words = "cannot tell", f"{words}; the thresholds differ between points, from {low:.2g} to {high:.2g}"
+        answer, words = "undecided", f"{words}; the thresholds differ between points, from {low:.2g} to {high:.2g}"
     return Claim(paper, answer, words, fit._asdict())
 
 

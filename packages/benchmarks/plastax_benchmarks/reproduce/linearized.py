@@ -53,7 +53,7 @@ def switches(line: Line) -> Switches:
 
 
 def claims(found: dict[str, Switches]) -> list[Claim]:
-    """What the paper says about its figures, and what the numbers say."""
+    """The paper's claims about its figures, and whether the numbers agree."""
     plain, decayed, low_rank = (found.get(name) for name in LINEARIZED)
     answers = []
     if plain is not None:

@@ -72,7 +72,7 @@ def _plasticity(problem: str, line: Line, group: Group, main: Quantity) -> Claim
     pairs, _ = with_new_network(line, main, group.lines)
     found = verdict_of(line, group.lines, main, group.edge)
     if pairs is None or found is None:
-        return Claim(paper, "cannot tell", "new networks, to compare with, have not been run")
+        return Claim(paper, "undecided", "new networks, to compare with, have not been run")
     gaps = pairs.last(group.edge).differences.mean(1)
     interval = mean_interval(gaps)
     answers: dict[str, Answer] = {
@@ -83,7 +83,7 @@ def _plasticity(problem: str, line: Line, group: Group, main: Quantity) -> Claim
         f" ({interval[0]:+.3f} to {interval[1]:+.3f})" if interval else ", one seed"
     )
     numbers = {"gap": float(gaps.mean()), "interval": interval, "margin": found["margin"], "seeds": len(gaps)}
-    return Claim(paper, answers.get(found["verdict"], "cannot tell"), words, numbers)
+    return Claim(paper, answers.get(found["verdict"], "undecided"), words, numbers)
 
 
 def _units(problem: str, group: Group) -> list[Claim]:

@@ -136,7 +136,7 @@ def _bars(axis: "Axes", problem: str, times: Mapping[str, Sequence[float]]) -> N
 def _claim(problem: str, times: Mapping[str, Sequence[float]], *, busy: bool) -> Claim:
     ratio = ratios(times)["spectral"]
     low, high = TWICE
-    answer: Answer = "cannot tell" if busy else "agrees" if low <= ratio <= high else "disagrees"
+    answer: Answer = "undecided" if busy else "agrees" if low <= ratio <= high else "disagrees"
     words = f"{ratio:.2f} times the time of backprop" + (", on a busy machine" if busy else "")
     paper = f"spectral regularization takes roughly twice the training time on {problem}"
     return Claim(paper, answer, words, {"ratios": ratios(times)})

@@ -70,7 +70,7 @@ def fallen(first: Estimate, last: Estimate) -> Answer:
     """Whether one estimate is below another. Brackets that overlap do not decide."""
     if last.upper < first.lower:
         return "agrees"
-    return "disagrees" if last.lower > first.upper else "cannot tell"
+    return "disagrees" if last.lower > first.upper else "undecided"
 
 
 def draw_grids(material: Material) -> Drawn:
@@ -115,9 +115,9 @@ def _ordered(problem: str, accuracies: Mapping[str, float], grid: SpectrumGrid) 
     )
     words = f"epsilon-rank at the last task over that at the first, lowest accuracy first: {listed}; one seed each"
     if correlation is None:
-        return Claim(paper, "cannot tell", words, {"kept": kept})
+        return Claim(paper, "undecided", words, {"kept": kept})
     # With five methods, one seed and no interval, only a clear order counts.
-    answer: Answer = "agrees" if correlation >= 0.7 else "disagrees" if correlation <= 0 else "cannot tell"
+    answer: Answer = "agrees" if correlation >= 0.7 else "disagrees" if correlation <= 0 else "undecided"
     return Claim(
         paper, answer, f"rank correlation {correlation:+.2f}; {words}", {"correlation": correlation, "kept": kept}
     )

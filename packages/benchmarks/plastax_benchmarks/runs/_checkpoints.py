@@ -122,10 +122,10 @@ def _order(folder: Path) -> tuple[int, int] | None:
 class Checkpoints:
     """The folder `checkpoints` of a run."""
 
-    def __init__(self, folder: Path, keep: int, tell: Callable[[str], None]):
+    def __init__(self, folder: Path, keep: int, log: Callable[[str], None]):
         if keep < 1:
             raise ValueError(f"keep must be at least 1, got {keep}")
-        self.folder, self.keep, self.tell = folder, keep, tell
+        self.folder, self.keep, self.log = folder, keep, log
 
     def existing(self) -> list[Path]:
         """The complete checkpoints, the newest first."""
@@ -224,7 +224,7 @@ class Checkpoints:
 
     def _set_aside(self, broken: Sequence[tuple[Path, str]], step: int) -> None:
         for path, reason in broken:
-            self.tell(f"{path} is broken ({reason}): resuming from step {step}, which was saved before it")
+            self.log(f"{path} is broken ({reason}): resuming from step {step}, which was saved before it")
             aside = path.with_name(path.name + CORRUPT)
             shutil.rmtree(aside, ignore_errors=True)
             path.rename(aside)
@@ -240,7 +240,7 @@ def read_checkpoint(path: str | os.PathLike[str], target: Any) -> tuple[int, Any
 
     **Returns:** the step and the tree, on the default device; `None` if nothing has been saved yet.
     """
-    found = Checkpoints(Path(path) / "checkpoints", keep=1, tell=lambda _: None).read(target)
+    found = Checkpoints(Path(path) / "checkpoints", keep=1, log=lambda _: None).read(target)
     return None if found is None else (found[0].step, found[1])
 
 

@@ -32,14 +32,14 @@ class RunFolder:
     path: Path
 
     def __init__(
-        self, path: Path, lock: int, config: bytes, streams: Collection[str], keep: int, tell: Callable[[str], None]
+        self, path: Path, lock: int, config: bytes, streams: Collection[str], keep: int, log: Callable[[str], None]
     ):
         self.path = path
         self._lock: int | None = lock
-        self._config, self._tell = config, tell
+        self._config, self._log = config, log
         self._listener: Listener | None = None
         self._streams = {name: Stream(path / f"{name}.jsonl") for name in streams}
-        self._checkpoints = Checkpoints(path / "checkpoints", keep, tell)
+        self._checkpoints = Checkpoints(path / "checkpoints", keep, log)
         self._checkpoints.remove_leftovers()
         self._restored = not self._checkpoints.existing() and not any(s.length for s in self._streams.values())
 
@@ -122,7 +122,7 @@ class RunFolder:
     def _set_streams_aside(self) -> None:
         names = [stream.set_aside() for stream in self._streams.values() if stream.length]
         if names:
-            self._tell(f"{self.path} has no checkpoint: the run starts over, old lines are now in {', '.join(names)}")
+            self._log(f"{self.path} has no checkpoint: the run starts over, old lines are now in {', '.join(names)}")
 
     def _write_config(self) -> None:
         """Writes settings that have changed since the last time, when the run is resumed with them."""
@@ -206,7 +206,7 @@ def open_run(
     may_change: Collection[str] = MAY_CHANGE,
     read: Callable[[dict[str, Any]], dict[str, Any]] = dict,
     keep: int = 2,
-    tell: Callable[[str], None] = _to_stderr,
+    log: Callable[[str], None] = _to_stderr,
 ) -> RunFolder:
     """Opens and locks the folder of a run, a new one or one to resume.
 
@@ -218,7 +218,7 @@ def open_run(
     - `may_change`: settings that may differ from those in the folder, such as the number of tasks.
     - `read`: converts settings that an earlier version has stored to the form of `config`.
     - `keep`: the number of checkpoints to keep.
-    - `tell`: called with a sentence if something is unusual but not an error, such as a change of versions.
+    - `log`: called with a sentence if something is unusual but not an error, such as a change of versions.
 
     **Returns:** the open folder, to be used in a `with` block.
 
@@ -244,8 +244,8 @@ def open_run(
         if nothing:  # New, or left by a failed start, which must not block the corrected command.
             (path / "environment.json").unlink(missing_ok=True)
             write_atomic(path / "config.json", data)
-        check_environment(path, tell)
-        return RunFolder(path, lock, data, streams, keep, tell)
+        check_environment(path, log)
+        return RunFolder(path, lock, data, streams, keep, log)
     except OSError as error:
         os.close(lock)
         raise RunStopped(

@@ -135,7 +135,7 @@ def environment() -> dict[str, Any]:
     }
 
 
-def check_environment(folder: Path, tell: Callable[[str], None]) -> None:
+def check_environment(folder: Path, log: Callable[[str], None]) -> None:
     """Writes `environment.json`. If it differs from the existing one, reports that and keeps both."""
     path, now = folder / "environment.json", environment()
     if not path.exists():
@@ -144,7 +144,7 @@ def check_environment(folder: Path, tell: Callable[[str], None]) -> None:
     earlier = old.pop("earlier", [])
     differences = [f"{name} {before} -> {after}" for name, before, after in _differences(old, now)]
     if differences:
-        tell(
+        log(
             f"{folder} was started in another environment ({', '.join(differences)}): "
             "from here on, results may differ in the last bits from an uninterrupted run"
         )

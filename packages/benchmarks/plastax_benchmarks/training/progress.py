@@ -77,12 +77,12 @@ def elapsed(console: Console, words: str) -> Iterator[None]:
         return
     begin, over = time.monotonic(), threading.Event()
 
-    def tell() -> None:
+    def print_lines() -> None:
         while not over.wait(SECONDS_BETWEEN_LINES):
             so_far = timedelta(seconds=round(time.monotonic() - begin))
             console.print(f"{words}: {so_far} so far", markup=False, highlight=False, soft_wrap=True)
 
-    thread = threading.Thread(target=tell, daemon=True)
+    thread = threading.Thread(target=print_lines, daemon=True)
     thread.start()
     try:
         yield

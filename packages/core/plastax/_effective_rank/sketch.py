@@ -150,7 +150,7 @@ def _leading(features, size, key, iterations, mask):
     if size >= min(features.shape):
         return wide, jnp.zeros_like(wide)
     fixed = jax.lax.stop_gradient(wide)
-    # Orthonormal directions from the range of the features, sharpened towards the leading ones. They are constants to
+    # Orthonormal directions from the range of the features, sharpened toward the leading ones. They are constants to
     # the gradient: the derivative of a singular value does not depend on how its vectors rotate.
     basis = _orthonormal(fixed @ jax.random.normal(key, (fixed.shape[1], size), fixed.dtype))
     for _ in range(iterations):

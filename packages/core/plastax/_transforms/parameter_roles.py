@@ -50,6 +50,17 @@ def role_by_shape_and_name(path: tuple, leaf: Array) -> Role:
     `eqx.nn.Embedding` a `weight`: pass a `role` of your own). Of the others, those with two and more axes are
     kernels; a vector is a scale if it is a `weight` (Equinox's LayerNorm), a bias if it has no name or one that begins
     with b, and neither otherwise (a `log_std`).
+
+    !!! example
+
+        ```python
+        import jax
+        import jax.numpy as jnp
+        import plastax
+
+        params = {"kernel": jnp.ones((3, 2)), "bias": jnp.zeros(2), "log_std": jnp.zeros(2)}
+        jax.tree.map_with_path(plastax.role_by_shape_and_name, params)  # "kernel", "bias" and "other", by name
+        ```
     """
     entries = [jax.tree_util.keystr((entry,), simple=True).lower() for entry in path]
     name = next((entry for entry in reversed(entries) if entry != "value"), "")

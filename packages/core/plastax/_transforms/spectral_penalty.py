@@ -40,7 +40,7 @@ def spectral_penalty(
     gradient of its first part comes in closed form, $2 k (\sigma^k - t) \sigma^{k-1} u v^\top$, from power iteration.
 
     The singular vectors are kept in the state and refined by `iterations` steps at each update. One step is cheap but
-    lags behind, since the penalty itself drives the largest singular value towards the second one, where power
+    lags behind, since the penalty itself drives the largest singular value toward the second one, where power
     iteration is slow. In 300 steps of an MLP of 3 x 64 units (SGD with momentum, `strength=0.01`), the largest singular
     values ended 3 to 7 % above those with an exact SVD; with `iterations=5` they were within 3 %. Use 5 where the
     target has to be met. `warm_start=False, iterations=10` starts from fresh random vectors at every update, as the

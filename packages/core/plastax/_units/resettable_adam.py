@@ -145,6 +145,18 @@ def resettable_adam(
 ) -> optax.GradientTransformationExtraArgs:
     """Adam for unit-resetting methods: [`plastax.scale_by_resettable_adam`][] and a learning rate.
 
+    !!! example
+
+        ```python
+        import jax.numpy as jnp
+        import plastax
+
+        optimizer = plastax.resettable_adam(1e-3)
+        params = {"kernel": jnp.ones((3, 2))}
+        state = optimizer.init(params)
+        updates, state = optimizer.update(params, state, params)  # -0.001 for all entries, as with optax.adam
+        ```
+
     **Arguments:**
 
     - `learning_rate`: a number or a schedule.

@@ -87,15 +87,11 @@ def self_normalized_resets(
         import jax.numpy as jnp
         import plastax
 
-        units = plastax.Units(
-            features="hidden",
-            incoming=(plastax.Incoming(lambda p: p["w1"], axis=1),),
-            outgoing=(plastax.Outgoing(lambda p: p["w2"], axis=0),),
-        )
+        units = plastax.Units.dense("hidden", lambda p: p["body"], lambda p: p["head"], bias=False)
         optimizer = plastax.self_normalized_resets(
             plastax.resettable_adam(1e-3), units, min_threshold=1, max_threshold=2, key=jax.random.key(0)
         )
-        params = {"w1": jnp.ones((3, 2)), "w2": jnp.ones((2, 1))}
+        params = {"body": {"kernel": jnp.ones((3, 2))}, "head": {"kernel": jnp.ones((2, 1))}}
         state = optimizer.init(params)
         features = {"hidden": jnp.array([[1.0, 0.0], [2.0, 0.0]])}  # the second unit is silent
         for _ in range(2):

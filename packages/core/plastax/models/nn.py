@@ -143,12 +143,12 @@ class BatchNorm(eqx.Module):
             wide = widened(x)
             axes = tuple(range(x.ndim - 1))
             used = BatchNormState(jnp.mean(wide, axis=axes), jnp.var(wide, axis=axes))
-            state = jax.tree.map(self._towards, state, used)
+            state = jax.tree.map(self._toward, state, used)
         else:
             used = state
         return _standardize(x, used.mean, used.variance, self.epsilon) * self.scale + self.bias, state
 
-    def _towards(self, running: Array, batch: Array) -> Array:
+    def _toward(self, running: Array, batch: Array) -> Array:
         return self.momentum * running + (1 - self.momentum) * batch.astype(running.dtype)
 
 

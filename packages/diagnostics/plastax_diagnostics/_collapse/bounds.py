@@ -55,6 +55,23 @@ def curvature_residual_bound(
     The theorem takes $\Gamma$ over a whole ball of inputs, which cannot be computed. Here it is taken over the inputs
     of both tasks, which is what the proof needs for these samples.
 
+    !!! example
+
+        ```python
+        import jax
+        import jax.numpy as jnp
+        import plastax_diagnostics as diagnostics
+
+        model = lambda params, x: jnp.tanh(x @ params["w1"]) @ params["w2"]
+        params = {"w1": 0.1 * jnp.ones((3, 4)), "w2": 0.1 * jnp.ones((4, 2))}
+        data, next_data = (jnp.eye(3), jnp.array([0, 1, 0])), (jnp.eye(3), jnp.array([1, 1, 0]))
+        lipschitz = diagnostics.lipschitz_bound([params["w1"], params["w2"]])
+        bound = diagnostics.curvature_residual_bound(
+            model, "cross_entropy", params, data, next_data, lipschitz=lipschitz, key=jax.random.key(0)
+        )
+        bound.value  # at most this large, in spectral norm
+        ```
+
     **Arguments:**
 
     - `model`, `params`: as in [`plastax_diagnostics.ggn`][].
@@ -97,6 +114,17 @@ def output_curvature(
 
     The maximum is over the given inputs, by power iteration for one sample and one output after the other. The result
     is a lower bound that gets tighter with more iterations.
+
+    !!! example
+
+        ```python
+        import jax
+        import jax.numpy as jnp
+        import plastax_diagnostics as diagnostics
+
+        model = lambda params, x: x @ params**2
+        diagnostics.output_curvature(model, jnp.ones((3, 1)), 5 * jnp.eye(3), key=jax.random.key(0))  # 10
+        ```
 
     **Arguments:**
 
@@ -142,6 +170,14 @@ def output_curvature(
 def gradient_lipschitz(loss: LossLike) -> float:
     """The Lipschitz constant of the gradient of a loss with respect to the outputs.
 
+    !!! example
+
+        ```python
+        import plastax_diagnostics as diagnostics
+
+        diagnostics.gradient_lipschitz("cross_entropy")  # 0.5
+        ```
+
     **Arguments:**
 
     - `loss`: `"cross_entropy"` (1/2: the largest eigenvalue that diag(p) - p p^T can have) or `"squared_error"` (1).
@@ -162,6 +198,15 @@ def gradient_lipschitz(loss: LossLike) -> float:
 def lipschitz_bound(kernels: Sequence[ArrayLike]) -> float:
     """An upper bound on the Lipschitz constant of a network of dense layers and ReLU or tanh between them.
 
+    !!! example
+
+        ```python
+        import jax.numpy as jnp
+        import plastax_diagnostics as diagnostics
+
+        diagnostics.lipschitz_bound([2 * jnp.eye(3), 3 * jnp.eye(3)])  # 6.0
+        ```
+
     **Arguments:**
 
     - `kernels`: the matrices of its layers.
@@ -179,6 +224,16 @@ def task_shift(data: tuple[ArrayLike, ArrayLike], next_data: tuple[ArrayLike, Ar
     The samples of both tasks are matched one to one so that the *largest* cost of a pair is as small as possible. The
     cost of a pair is $L\,\|x - x'\| + \|y - y'\|$: the gradient (outputs minus target, or probabilities minus target)
     cannot change by more.
+
+    !!! example
+
+        ```python
+        import jax.numpy as jnp
+        import plastax_diagnostics as diagnostics
+
+        data, next_data = (jnp.eye(2), jnp.eye(2)), (2 * jnp.eye(2), jnp.eye(2))
+        diagnostics.task_shift(data, next_data, lipschitz=3.0)  # 3.0: each input moves by 1
+        ```
 
     **Arguments:**
 
@@ -206,6 +261,15 @@ def l2_strength(ggn_eigenvalues: ArrayLike, curvature_residual_norm: float, *, c
     By Weyl's inequality each eigenvalue of the Hessian is at least that of the Gauss-Newton matrix minus the norm of
     the curvature residual, so a weight decay above $\|R\| - \lambda^+_{\min}$ is enough. The claim is about the number
     of *positive* eigenvalues; the plain rank is full with any weight decay.
+
+    !!! example
+
+        ```python
+        import jax.numpy as jnp
+        import plastax_diagnostics as diagnostics
+
+        diagnostics.l2_strength(jnp.array([2.0, 0.5, 0.0]), 0.75)  # 0.25
+        ```
 
     **Arguments:**
 

@@ -50,6 +50,14 @@ def required_fraction(
     Slow directions keep more than $\gamma$ of their residual, so the final loss is at least $\gamma^2$ times that
     of the slow part: success needs a fast fraction of at least $1 - 2s/(c\,\gamma^2\|r_0\|^2)$.
 
+    !!! example
+
+        ```python
+        import plastax_diagnostics as diagnostics
+
+        diagnostics.required_fraction(2.0, 0.005, contraction=0.1)  # 0.5
+        ```
+
     **Arguments:**
 
     - `residual_norm_squared`: $\|r_0\|^2$.

@@ -190,6 +190,19 @@ def refined_residual_measure(
 ) -> ResidualMeasure:
     """A residual measure whose order is doubled until the fast fraction and the predicted residual are known.
 
+    !!! example
+
+        ```python
+        import jax.numpy as jnp
+        import lineax as lx
+        import plastax_diagnostics as diagnostics
+
+        gram = lx.DiagonalLinearOperator(jnp.array([1.0, 1e-6]))
+        budget = diagnostics.StepBudget(learning_rate=0.5, steps=100)
+        measure = diagnostics.refined_residual_measure(gram, jnp.ones(2), budget)
+        measure.fast_fraction(budget)  # 0.5
+        ```
+
     **Arguments:**
 
     - `gram`, `residual`: as in [`plastax_diagnostics.residual_measure`][].
@@ -227,6 +240,17 @@ def initial_residual(
     $B = \mathrm{diag}(q)(I - q q^\top)$, $q = \sqrt{p}$, it has $B e_0 = p - y$, and gradient descent on the quadratic
     model of the loss at the initial outputs multiplies it by $I - \eta B^\top G B$ exactly. Another loss, convex in
     the outputs, is treated in the same way with a square root $B$ of its curvature.
+
+    !!! example
+
+        ```python
+        import jax.numpy as jnp
+        import plastax_diagnostics as diagnostics
+
+        model = lambda params, x: x @ params
+        data = (jnp.eye(3), jnp.array([0, 1, 0]))
+        diagnostics.initial_residual(model, "cross_entropy", jnp.zeros((3, 2)), data)[0]  # -0.71, 0.71
+        ```
 
     **Arguments:**
 

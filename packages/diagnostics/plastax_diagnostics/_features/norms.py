@@ -35,6 +35,16 @@ def norms(tree: PyTree[Float[Array, "..."]]) -> PyTree[Float[Array, ""]]:
 def feature_norms(features: FeatureTree) -> PyTree[Float[Array, ""]]:
     """Mean Euclidean norm of a sample's features (of a position's, in a convolution), for each layer.
 
+    !!! example
+
+        ```python
+        import jax.numpy as jnp
+        import plastax_diagnostics as diagnostics
+
+        features = {"dense1": jnp.array([[3.0, 4.0], [0.0, 1.0]])}
+        diagnostics.feature_norms(features)  # {"dense1": 3.0}
+        ```
+
     **Arguments:**
 
     - `features`: a pytree of [samples, ..., units] arrays.

@@ -35,6 +35,15 @@ def singular_values(matrix: Float[Array, "*batch rows columns"]) -> Float[Array,
     The work is done in float64, whatever the dtype and the `jax_enable_x64` setting: values down to about 1e-8 of the
     largest are accurate. Platforms without float64 (TPU) compute on the host.
 
+    !!! example
+
+        ```python
+        import jax.numpy as jnp
+        import plastax_diagnostics as diagnostics
+
+        diagnostics.singular_values(jnp.array([[3.0, 0.0], [0.0, 4.0], [0.0, 0.0]]))  # 4, 3
+        ```
+
     **Arguments:**
 
     - `matrix`: any leading batch axes, then rows and columns.
@@ -51,6 +60,15 @@ def stable_rank(layers: Matrices) -> Scalars:
 
     It lies between 1 and the rank, changes smoothly and ignores small singular values. 0 for a layer of zeros.
 
+    !!! example
+
+        ```python
+        import jax.numpy as jnp
+        import plastax_diagnostics as diagnostics
+
+        diagnostics.stable_rank({"dense1": jnp.diag(jnp.array([2.0, 2.0, 1.0]))})  # {"dense1": 2.25}
+        ```
+
     **Arguments:**
 
     - `layers`: a pytree of features [samples, ..., units] or of kernels; middle axes count as rows.
@@ -64,6 +82,15 @@ def stable_rank(layers: Matrices) -> Scalars:
 
 def approximate_rank(layers: Matrices, share: float = 0.99, *, of: Distribution = "covariance") -> Counts:
     """The number of directions that hold a given fraction (99 %) of the whole.
+
+    !!! example
+
+        ```python
+        import jax.numpy as jnp
+        import plastax_diagnostics as diagnostics
+
+        diagnostics.approximate_rank({"dense1": jnp.diag(jnp.array([10.0, 1.0, 0.1]))})  # {"dense1": 1}: it holds 99 %
+        ```
 
     **Arguments:**
 
@@ -86,6 +113,15 @@ def approximate_rank(layers: Matrices, share: float = 0.99, *, of: Distribution 
 def numerical_rank(layers: Matrices, tolerance: float | None = None) -> Counts:
     """The number of singular values above rounding.
 
+    !!! example
+
+        ```python
+        import jax.numpy as jnp
+        import plastax_diagnostics as diagnostics
+
+        diagnostics.numerical_rank({"dense1": jnp.eye(5), "dense2": jnp.ones((5, 8))})  # {"dense1": 5, "dense2": 1}
+        ```
+
     **Arguments:**
 
     - `layers`: as in [`plastax_diagnostics.stable_rank`][].
@@ -104,6 +140,15 @@ def numerical_rank(layers: Matrices, tolerance: float | None = None) -> Counts:
 
 def effective_ranks(layers: Matrices) -> Scalars:
     """[`plastax.effective_rank`][] of each layer.
+
+    !!! example
+
+        ```python
+        import jax.numpy as jnp
+        import plastax_diagnostics as diagnostics
+
+        diagnostics.effective_ranks({"dense1": jnp.eye(5), "dense2": jnp.ones((5, 8))})  # 5.0 and 1.0
+        ```
 
     **Arguments:**
 

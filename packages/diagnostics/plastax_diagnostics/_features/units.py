@@ -44,6 +44,16 @@ def dead_units(features: FeatureTree) -> Flags:
 def always_active_units(features: FeatureTree) -> Flags:
     """Units whose output is positive on every sample: a ReLU that has become linear (the paper's "dormant").
 
+    !!! example
+
+        ```python
+        import jax.numpy as jnp
+        import plastax_diagnostics as diagnostics
+
+        features = {"dense1": jnp.array([[0.0, 1.0], [3.0, 2.0]])}
+        diagnostics.always_active_units(features)  # {"dense1": [False, True]}
+        ```
+
     **Arguments:**
 
     - `features`: as in [`plastax_diagnostics.dead_units`][].
@@ -57,6 +67,16 @@ def always_active_units(features: FeatureTree) -> Flags:
 
 def dormant_scores(features: FeatureTree) -> PyTree[Float[Array, "..."]]:
     """The mean absolute output of each unit, divided by the mean over its layer (the score of ReDo).
+
+    !!! example
+
+        ```python
+        import jax.numpy as jnp
+        import plastax_diagnostics as diagnostics
+
+        features = {"dense1": jnp.array([[0.0, 1.0, 2.0], [0.0, 3.0, 2.0]])}
+        diagnostics.dormant_scores(features)  # {"dense1": [0.0, 1.5, 1.5]}
+        ```
 
     **Arguments:**
 
@@ -84,6 +104,16 @@ def dormant_units(features: FeatureTree, threshold: float | Float[Array, ""] = 0
 
     Dead units are dormant at any threshold, also when the whole layer is dead.
 
+    !!! example
+
+        ```python
+        import jax.numpy as jnp
+        import plastax_diagnostics as diagnostics
+
+        features = {"dense1": jnp.array([[0.0, 1.0, 2.0], [0.01, 3.0, 2.0]])}
+        diagnostics.dormant_units(features)  # {"dense1": [True, False, False]}
+        ```
+
     **Arguments:**
 
     - `features`: as in [`plastax_diagnostics.dead_units`][].
@@ -100,6 +130,16 @@ def dormant_units(features: FeatureTree, threshold: float | Float[Array, ""] = 0
 
 def saturated_units(features: FeatureTree, level: float | Float[Array, ""] = 0.95) -> Flags:
     """Units at the flat ends of a bounded activation (tanh) on every sample.
+
+    !!! example
+
+        ```python
+        import jax.numpy as jnp
+        import plastax_diagnostics as diagnostics
+
+        features = {"dense1": jnp.array([[0.99, 0.1], [-0.98, 0.97]])}
+        diagnostics.saturated_units(features)  # {"dense1": [True, False]}
+        ```
 
     **Arguments:**
 

@@ -91,6 +91,19 @@ def adam_scale(state: PyTree, *, b2: float = 0.999, eps: float = 1e-8, eps_root:
     then get a scale of up to $1 / \sqrt\epsilon$. So pass a state that has seen gradients of the new task, as in the
     example of [`plastax_diagnostics.precondition`][].
 
+    !!! example
+
+        ```python
+        import jax.numpy as jnp
+        import optax
+        import plastax_diagnostics as diagnostics
+
+        adam = optax.adam(1e-3)
+        gradients = jnp.array([0.01, 1.0])
+        _, state = adam.update(gradients, adam.init(gradients), gradients)
+        diagnostics.adam_scale(state)  # 10, 1: one over the square root of the gradient's size
+        ```
+
     **Arguments:**
 
     - `state`: the state of `optax.adam`, `optax.adamw`, `plastax.resettable_adam` or a chain with one of them in it.

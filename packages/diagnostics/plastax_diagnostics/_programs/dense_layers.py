@@ -93,6 +93,18 @@ def dense_layers(
     Raises an error for kernels that are used in any other way (convolutions, shared kernels, loops over layers).
     Parameters of normalization layers are skipped.
 
+    !!! example
+
+        ```python
+        import jax.numpy as jnp
+        import plastax_diagnostics as diagnostics
+
+        params = {"w1": jnp.ones((3, 4)), "w2": jnp.ones((4, 2))}
+        model = lambda params, x: jnp.tanh(x @ params["w1"]) @ params["w2"]
+        layers = diagnostics.dense_layers(model, params, jnp.eye(3))
+        list(layers)  # ["['w1']", "['w2']"]
+        ```
+
     **Arguments:**
 
     - `model`: a function from parameters and a batch of inputs to [samples, outputs]. Each output row must depend on

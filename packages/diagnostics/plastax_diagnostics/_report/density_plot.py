@@ -37,6 +37,24 @@ def stretched_density(
 def draw_density(axis: Any, summary: "CurvatureSummary", eps: float, *, color: str, label: str) -> None:
     """Draws the density of the eigenvalues of a report's curvature.
 
+    !!! example
+
+        ```python
+        import jax
+        import jax.numpy as jnp
+        import plastax_diagnostics as diagnostics
+        from matplotlib.figure import Figure
+
+        data, budget = (jnp.eye(10), jnp.arange(10) % 2), diagnostics.StepBudget(learning_rate=0.1, steps=1000)
+        model = lambda params, x: jnp.tanh(x @ params)
+        report = diagnostics.plasticity_report(
+            model, "cross_entropy", jnp.ones((10, 2)), data, budget, key=jax.random.key(0), effort=diagnostics.CHEAP
+        )
+        axis = Figure().subplots()
+        diagnostics.stretch_eigenvalue_axis(axis, -0.1, 1.0, report.eps)
+        diagnostics.draw_density(axis, report.hessian, report.eps, color="tab:blue", label="Hessian")
+        ```
+
     **Arguments:**
 
     - `axis`: of matplotlib, see [`plastax_diagnostics.stretch_eigenvalue_axis`][].
@@ -51,6 +69,17 @@ def draw_density(axis: Any, summary: "CurvatureSummary", eps: float, *, color: s
 
 def stretch_eigenvalue_axis(axis: Any, smallest: float, largest: float, eps: float) -> None:
     """Makes the horizontal axis linear up to `eps` and logarithmic beyond, with powers of ten as ticks.
+
+    !!! example
+
+        ```python
+        import plastax_diagnostics as diagnostics
+        from matplotlib.figure import Figure
+
+        axis = Figure().subplots()
+        diagnostics.stretch_eigenvalue_axis(axis, -0.1, 10.0, eps=1e-3)
+        axis.plot([-0.1, 0.0, 10.0], [0.0, 1.0, 0.0])
+        ```
 
     **Arguments:**
 

@@ -50,7 +50,7 @@ PERMUTED_MNIST = {
     "decay_rate": Entry(0.99),
     "maturity_threshold": Entry(100),
     "k": Entry(2),
-    "target": Entry(2.0, "The penalty pulls sigma_max^k towards the target, not the largest singular value itself."),
+    "target": Entry(2.0, "The penalty pulls sigma_max^k toward the target, not the largest singular value itself."),
     "spectral_strength": Entry(0.1),
     "num_iter": Entry(10),
 }

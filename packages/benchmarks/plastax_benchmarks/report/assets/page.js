@@ -4,7 +4,7 @@
 const report = JSON.parse(document.getElementById("report-data").textContent);
 const darkMode = matchMedia("(prefers-color-scheme: dark)");
 const WIDTH = 1.6;
-// A page that reloads itself while runs go on keeps what was switched off.
+// A page that reloads itself while runs continue keeps what was switched off.
 const hidden = report.problems.map((problem) => new Set(JSON.parse(sessionStorage.getItem(problem.name) ?? "[]")));
 let charts = [];
 

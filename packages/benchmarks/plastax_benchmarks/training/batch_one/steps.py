@@ -6,7 +6,7 @@ are h and -r d/c^(t+1) of the steps so far. So kernels stay constant during a bl
 products with the thin A and D, and one matrix product at the end of the block updates them. A plain step reads a kernel
 three times and writes it once; here it is read twice. The first layer's products are computed before the block starts.
 
-What methods add to SGD fits into this form. Decay towards other parameters V: W_t = c^t (W_0 + A^T D) + (1 - c^t) V.
+What methods add to SGD fits into this form. Decay toward other parameters V: W_t = c^t (W_0 + A^T D) + (1 - c^t) V.
 The spectral penalty: one more row of A and of D at each step. Biases, scales and the output layer take plain steps.
 """
 
