@@ -16,13 +16,13 @@ from ._collapse.condition import (
     required_fraction as required_fraction,
 )
 from ._collapse.gated_linear_kernel import gated_linear_kernel as gated_linear_kernel
+from ._collapse.linear_regime import LinearRegime as LinearRegime
 from ._collapse.linearized_training import (
     LinearizedTraining as LinearizedTraining,
     linearized_training as linearized_training,
 )
 from ._collapse.plasticity import (
     Plasticity as Plasticity,
-    Trial as Trial,
     plasticity_score as plasticity_score,
 )
 from ._collapse.projectors import fast_slow_projectors as fast_slow_projectors

@@ -52,7 +52,7 @@ def main(arguments: list[str] | None = None) -> None:
         ]
         write_metadata(options.out / "metadata.json", chosen, options.data_dir, quick=options.quick)
         collect(
-            chosen, rows, seeds=options.seeds, data_dir=options.data_dir, quick=options.quick, tell=ProgressLog(10.0)
+            chosen, rows, seeds=options.seeds, data_dir=options.data_dir, quick=options.quick, log=ProgressLog(10.0)
         )
     if not rows.rows:
         raise SystemExit(f"there are no rows in {path}: run without --analyze first")

@@ -12,6 +12,7 @@ from jaxtyping import PRNGKeyArray, PyTree
 
 from .._collapse.budget import StepBudget
 from .._collapse.condition import NecessaryCondition, necessary_condition
+from .._collapse.linear_regime import linear_regime
 from .._collapse.plasticity import plasticity_score
 from .._collapse.residual import confident_mistakes, refined_residual_measure, residual_of
 from .._operators.applicable import NotApplicableError
@@ -28,7 +29,7 @@ from .._spectrum.spectrum import check_key, spectrum
 from .effort import FULL, Effort, draw, features_or_own
 from .layers import layer_summaries, norm_summaries
 from .results import CurvatureSummary, PlasticityReport, ResidualSummary
-from .verdict import comparison_sentence, fixed_features_sentence, verdict_of
+from .verdict import comparison_sentence, fixed_features_sentence, linear_regime_sentence, verdict_of
 
 
 FIRST_ORDER = 64
@@ -138,7 +139,7 @@ def plasticity_report(
     used = curved.samples.size
     residual, condition = (None, None) if linear is None else (linear.residual, linear.condition)
     goal = 1.0 if linear is None else linear.goal
-    compared, reason = None, ""
+    compared, regime, reason = None, None, ""
     if fresh is not None:
         # On one device: a few samples may not be spread evenly over several.
         some = draw(Samples(samples.data, samples.chunk), effort.trial_samples, keys[3])
@@ -146,13 +147,20 @@ def plasticity_report(
             compared = plasticity_score(model, loss, params, some, budget, fresh=fresh, num_fresh=num_fresh)
             # The results of new networks are kept, and not counted.
             cost += compared.steps * some.size / used
+            regime = linear_regime(model, loss, params, some, budget, fresh=fresh, num_fresh=num_fresh)
         except NotApplicableError as error:
             reason = str(error)
     return PlasticityReport(
         verdict=verdict_of(compared),
-        sentence=comparison_sentence(compared, reason, given)
-        + " "
-        + fixed_features_sentence(residual, condition, missing, goal, budget),
+        sentence=" ".join(
+            sentence
+            for sentence in (
+                comparison_sentence(compared, reason, given),
+                linear_regime_sentence(regime, budget),
+                fixed_features_sentence(residual, condition, missing, goal, budget),
+            )
+            if sentence
+        ),
         loss=_name(loss),
         loss_value=float(value),
         samples=used,
@@ -171,6 +179,7 @@ def plasticity_report(
         samples_given=given,
         missing=missing,
         plasticity=compared,
+        linear=regime,
     )
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from .._collapse.budget import StepBudget
 from .._collapse.condition import NecessaryCondition
+from .._collapse.linear_regime import LinearRegime
 from .._collapse.plasticity import Plasticity
 from .._collapse.residual import Bracket
 from .._spectrum.estimate import Estimate
@@ -166,6 +167,8 @@ class PlasticityReport:
     - `missing`: why `gram` or `residual` is `None`; empty otherwise.
     - `plasticity`: the score, 1 for a network that learns like new ones and 0 for one that cannot learn; `None` without
         new networks to compare with.
+    - `linear`: what the network would reach with its present features, next to the same new networks; `None` without
+        them, and for models without one array of outputs or without forward derivatives.
     """
 
     verdict: str
@@ -188,6 +191,7 @@ class PlasticityReport:
     samples_given: int = 0
     missing: str = ""
     plasticity: Plasticity | None = None
+    linear: LinearRegime | None = None
 
     def __str__(self) -> str:
         return table(self)

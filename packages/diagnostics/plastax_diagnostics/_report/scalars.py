@@ -27,7 +27,7 @@ def scalars(report: "PlasticityReport") -> dict[str, float]:
     }
     if report.plasticity is not None:
         found |= score_numbers(report.plasticity)
-    for part in ("hessian", "gram", "residual"):
+    for part in ("linear", "hessian", "gram", "residual"):
         found |= numbers_of(f"{part}/", getattr(report, part))
     if report.condition is not None:
         found["condition/step_size"] = report.condition.step_size

@@ -1,10 +1,9 @@
 """The verdict of a plasticity report: the score in words, and what fixed features could reach."""
 
-from collections.abc import Sequence
-
 from .._collapse.budget import StepBudget
 from .._collapse.condition import NecessaryCondition
-from .._collapse.plasticity import Plasticity, Trial
+from .._collapse.linear_regime import LinearRegime
+from .._collapse.plasticity import Plasticity
 from .results import ResidualSummary
 
 
@@ -35,31 +34,25 @@ def comparison_sentence(plasticity: Plasticity | None, reason: str, given: int) 
         )
     used = plasticity.samples
     of = f" of {given}" if used < given else ""
-    own, fresh = plasticity.trial, plasticity.fresh_trials
-    gains = f"{own.gain:.3g}, {sum(each.gain for each in fresh) / len(fresh):.3g} for {len(fresh)} new networks"
-    text = (
+    fresh = plasticity.fresh_gains
+    gains = f"{plasticity.gain:.3g}, {sum(fresh) / len(fresh):.3g} for {len(fresh)} new networks"
+    return (
         f"After {plasticity.steps} trial steps on {used}{of} samples, the loss is below that of the best constant "
         f"prediction by {gains}."
     )
-    return text + _linear_sentence(own, fresh)
 
 
-def _linear_sentence(own: Trial, fresh: Sequence[Trial]) -> str:
-    """What the linearized networks reach: the accuracy if there is one, since people know what it means."""
-    accuracies = [each.linear_accuracy for each in fresh if each.linear_accuracy is not None]
-    if own.linear_accuracy is not None and accuracies:
-        mean = sum(accuracies) / len(accuracies)
-        return (
-            f" In the linear regime, all steps of the budget would take it to an accuracy of {own.linear_accuracy:.0%} "
-            f"on some of them, new networks to {mean:.0%}."
-        )
-    gains = [each.linear_gain for each in fresh if each.linear_gain is not None]
-    if own.linear_gain is not None and gains:
-        return (
-            f" In the linear regime, after all steps of the budget, it is {own.linear_gain:.3g} below on some of them, "
-            f"and new networks {sum(gains) / len(gains):.3g}."
-        )
-    return ""
+def linear_regime_sentence(found: LinearRegime | None, budget: StepBudget) -> str:
+    """What the network would reach with its present features: as an accuracy if there is one."""
+    if found is None:
+        return ""
+    own, fresh, how = found.loss, found.fresh_loss, "reach a loss of {:.3g}"
+    if found.accuracy is not None and found.fresh_accuracy is not None:
+        own, fresh, how = found.accuracy, found.fresh_accuracy, "classify {:.0%} correctly"
+    return (
+        f"In the linear regime it would {how.format(own)} after {budget.steps} steps on {found.samples} samples, and new "
+        f"networks would {how.format(fresh)}."
+    )
 
 
 def fixed_features_sentence(

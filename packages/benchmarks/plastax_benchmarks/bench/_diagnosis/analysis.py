@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from .measures import TRIAL_STEPS
+from .measures import LINEAR_SIDES, TRIAL_STEPS
 from .points import SCORE, SINGLE, Point, gain_ratio, score, single
 from .statistics import Interval, Values, auc, bootstrap, lagged_spearman, partial_spearman, spearman
 
 
 GAINS = (
-    "linear_loss",
+    *(f"{name}_loss" for name in LINEAR_SIDES),
     *(f"trial_loss_{steps}" for steps in TRIAL_STEPS),
     *(f"own_trial_loss_{steps}" for steps in TRIAL_STEPS),
 )

@@ -92,13 +92,13 @@ def collect(
     seeds: int,
     data_dir: Path | None,
     quick: bool,
-    tell: Callable[[str], None],
+    log: Callable[[str], None],
 ) -> None:
     """Adds the missing rows of all settings: of all methods for one setting after the other, one seed at a time."""
     for seed in range(seeds):
         for setting in settings:
             for method in METHODS:
-                tell(f"seed {seed}: {setting.name}, {method}")
+                log(f"seed {seed}: {setting.name}, {method}")
                 for row in rows_of_method(setting, method, seed, table, data_dir=data_dir, quick=quick):
                     table.add(row)
 

@@ -123,7 +123,7 @@ def single(point: Point, name: str) -> float:
 
 def gain(row: Row, name: str) -> float:
     """How far a loss is below that of the best constant prediction; 0 if it is not, or if it is not finite."""
-    base = row["linear_base_loss" if name.startswith("linear") else "base_loss"]
+    base = row.get(f"{name.removesuffix('_loss')}_base_loss", row["base_loss"])
     return max(0.0, base - row[name]) if math.isfinite(row[name]) else 0.0
 
 
