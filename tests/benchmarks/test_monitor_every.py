@@ -4,16 +4,21 @@ import importlib.util
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
+import jax.numpy as jnp
 import pytest
 from bench_support import bench
 from logger_support import OfflineRun, assert_in_tensorboard, events_of
 from rich.console import Console
-from toy import toy_config
+from toy import toy_config, toy_replicas
 
 from plastax_benchmarks.runs import read_stream
 from plastax_benchmarks.training.loop import run
+from plastax_benchmarks.training.monitor import score
+from plastax_benchmarks.training.task import Learner
+from plastax_diagnostics import StepBudget
 
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -44,6 +49,31 @@ def test_every_member_is_measured_before_every_second_task(tmp_path):
     assert slow["eps"] == pytest.approx(2 * fast["eps"])
     assert slow["hessian/largest"] == fast["hessian/largest"]
     assert slow["hessian/epsilon_rank"] < fast["hessian/epsilon_rank"]
+
+
+def test_the_score_is_measured_on_request(tmp_path):
+    settings = {"out": tmp_path / "run", "seeds": 2, "num_tasks": 2, "learning_rate": 0.1, "monitor_every": 1}
+    config = toy_config("slowly-changing-regression", "bp", **settings, monitor_score=True)
+    monitored = [row["monitor"] for row in read_stream(run(config, console=Console(quiet=True)) / "metrics.jsonl")]
+    assert len(monitored) == 4
+    for numbers in monitored:
+        assert numbers["plasticity_lower"] < numbers["plasticity"]
+    with pytest.raises(ValueError, match="--monitor-score adds to the numbers of --monitor-every"):
+        toy_config("slowly-changing-regression", "bp", monitor_score=True)
+
+
+def test_the_score_of_new_and_of_dead_networks():
+    trainer, replicas = toy_replicas(toy_config("permuted-mnist", "bp", seeds=1))
+    learner, view = replicas.devices.member(replicas.init(0), 0), replicas.view(0, 0)
+    budget = StepBudget(0.5, 100)
+    assert 0.3 < score(trainer, learner, view, budget)["plasticity"] < 3
+    dead = learner._replace(params=jax.tree.map(jnp.zeros_like, learner.params))
+    assert score(trainer, dead, view, budget)["plasticity"] < 0.05
+
+
+def test_networks_with_statistics_of_batches_have_no_score():
+    trainer = SimpleNamespace(new_parameters=None)
+    assert score(trainer, Learner({}, {"mean": jnp.zeros(3)}, None), None, None) == {}
 
 
 def test_the_bench_reports_shares_of_the_time(monkeypatch, capsys):

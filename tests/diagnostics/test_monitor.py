@@ -1,6 +1,5 @@
 """The monitor: the numbers of a report from one program, in any loop, whatever happens to the network."""
 
-import contextlib
 import dataclasses
 import logging
 import math
@@ -11,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from compile_counts import compilations
 
 import plastax_diagnostics as diagnostics
 from plastax_diagnostics import Monitor, StepBudget
@@ -186,6 +186,60 @@ def test_with_new_networks_it_has_the_score(numbers):
     assert monitor.measure(scaled(jnp.nan), BATCH, KEY)["valid"] == 0.0
     with pytest.raises(ValueError, match="pytree of arrays"):
         Monitor(model, "cross_entropy", budget, fresh=fresh).measure(PARAMS | {"name": "mlp"}, BATCH, KEY)
+
+
+def test_the_score_is_that_of_a_report_with_the_same_key():
+    """Also where samples are drawn twice: for all numbers, and for the comparison with new networks."""
+
+    def fresh(key):
+        return jax.tree.map(lambda leaf: jax.random.normal(key, leaf.shape) / 2, PARAMS)
+
+    inputs = jax.random.normal(KEYS[0], (300, 5))
+    data, budget = (inputs, jnp.argmax(inputs[:, :3], axis=1)), StepBudget(0.3, 50)
+    effort = dataclasses.replace(diagnostics.CHEAP, order=3, residual_order=3)
+    report = diagnostics.plasticity_report(
+        model, "cross_entropy", PARAMS, data, budget, key=KEY, effort=effort, fresh=fresh
+    ).scalars()
+    found = Monitor(model, "cross_entropy", budget, order=3, fresh=fresh).measure(PARAMS, data, KEY)
+    for name in ("plasticity", "plasticity_lower", "plasticity_upper"):
+        assert found[name] == report[name]
+    assert found["hessian/epsilon_rank"] == pytest.approx(report["hessian/epsilon_rank"], rel=1e-3)
+
+
+def test_many_outputs_have_a_score():
+    """More than the side of a kernel that can be written out: the gain alone counts."""
+    outputs = 10_500
+
+    def fresh(key):
+        keys = jax.random.split(key)
+        return {"in": jax.random.normal(keys[0], (5, 2)), "out": 0.1 * jax.random.normal(keys[1], (2, outputs))}
+
+    batch = (BATCH[0], outputs // 2 * (BATCH[0][:, 0] > 0).astype(int))
+    found = Monitor(model, "cross_entropy", StepBudget(0.1, 300), order=2, fresh=fresh).measure(fresh(KEY), batch, KEY)
+    assert found["valid"] == 1
+    assert found["plasticity"] > 0
+
+
+def test_a_score_that_fails_during_training_does_not_stop_it(caplog, monkeypatch):
+    def fresh(key):
+        return jax.tree.map(lambda leaf: jax.random.normal(key, leaf.shape), PARAMS)
+
+    monitor = Monitor(model, "cross_entropy", StepBudget(0.1, 20), order=2, fresh=fresh)
+
+    def broken(*arguments, **settings):
+        raise ValueError("the tangent kernel holds NaN or infinity")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("plastax_diagnostics._report.monitor.plasticity_score", broken)
+        with pytest.raises(ValueError, match="tangent kernel"):
+            monitor.measure(PARAMS, BATCH, KEY)  # At the first call it may be a mistake in the arguments.
+    assert monitor.measure(PARAMS, BATCH, KEY)["valid"] == 1
+    monkeypatch.setattr("plastax_diagnostics._report.monitor.plasticity_score", broken)
+    with caplog.at_level(logging.WARNING):
+        found = monitor.measure(PARAMS, BATCH, KEY)
+    assert found["valid"] == 0
+    assert "plasticity" not in found
+    assert "the score (the tangent kernel" in caplog.messages[0]
 
 
 def test_mistakes_raise_before_training(monitor):

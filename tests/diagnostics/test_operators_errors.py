@@ -85,6 +85,41 @@ def test_a_loss_of_infinity_is_no_answer():
         diagnostics.spectrum(operator, jax.random.key(0), order=3, exact=False)
 
 
+BUDGET = diagnostics.StepBudget(0.1, 5)
+KEY = jax.random.key(0)
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        (
+            "plasticity_report",
+            lambda f: diagnostics.plasticity_report(f, "squared_error", PARAMS, DATA, BUDGET, key=KEY),
+        ),
+        (
+            "plasticity_score",
+            lambda f: diagnostics.plasticity_score(f, "squared_error", PARAMS, DATA, BUDGET, fresh=lambda key: PARAMS),
+        ),
+        ("trial_training", lambda f: diagnostics.trial_training(f, "squared_error", PARAMS, DATA, BUDGET)),
+        (
+            "linearized_training",
+            lambda f: diagnostics.linearized_training(f, "squared_error", PARAMS, DATA, BUDGET, key=KEY),
+        ),
+        ("Monitor.measure", lambda f: diagnostics.Monitor(f, "squared_error", BUDGET).measure(PARAMS, DATA, KEY)),
+        ("exact_gram", lambda f: diagnostics.exact_gram(diagnostics.ggn(f, "squared_error", PARAMS, DATA))),
+        ("spectra", lambda f: diagnostics.spectrum(diagnostics.ggn(f, "squared_error", PARAMS, DATA), KEY)),
+    ],
+)
+def test_functions_of_the_host_are_named_inside_programs(name, call):
+    def closing(scale):
+        """The model closes over a traced value, and nothing else is traced."""
+        return call(lambda params, inputs: scale * model(params, inputs))
+
+    for transform, scale in ((jax.jit, 2.0), (jax.vmap, jnp.ones(2)), (jax.grad, 2.0)):
+        with pytest.raises(ValueError, match=rf"{name}.*outside of jax.jit, jax.vmap and jax.grad"):
+            transform(closing)(scale)
+
+
 # Annotations are checked in tests, and would catch these before the code does.
 PROGRAM = """
 import equinox as eqx, flax.linen as nn, jax, jax.numpy as jnp, optax
@@ -119,6 +154,7 @@ for call in (
     lambda: jax.jit(lambda p: diagnostics.exact_gram(diagnostics.ntk(apply, p, data[0])).matrix)(params),
     lambda: jax.jit(lambda p: diagnostics.Monitor(
         apply, "cross_entropy", diagnostics.StepBudget(0.1, 5)).measure(p, data, key))(params),
+    lambda: jax.jit(lambda rate: diagnostics.StepBudget(rate, 5).threshold)(0.1),
     lambda: diagnostics.Monitor(apply, "cross_entropy", diagnostics.StepBudget(0.1, 5)).measure(params, data[0], key),
 ):
     try:
@@ -148,6 +184,7 @@ def test_mistakes_that_annotations_would_catch_are_named_too():
         "ValueError plasticity_report got traced values, but it makes decisions on the host: call",
         "ValueError exact_gram got traced values",
         "ValueError Monitor.measure got traced values",
+        "TypeError learning_rate must be a number, got a value inside jax.jit",
         "ValueError `data` must be a pair (inputs, targets)",
     ]
     lines = run.stdout.splitlines()

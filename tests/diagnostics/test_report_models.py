@@ -72,6 +72,9 @@ def test_equinox_models_bring_their_features_and_the_cheap_setting_costs_what_it
     # At most 20 + 20 + 20 products and the gradient, on 256 of 600 samples; a product counts as two gradients.
     assert (whole.samples, whole.samples_given) == (256, 600)
     assert "256 of 600 samples" in str(whole)
+    # Fewer samples are easier to fit.
+    assert "keeps" in whole.sentence
+    assert "of the squared residual of 256 of 600 samples after 10 steps" in whole.sentence
     assert 40 * 256 / 600 < whole.cost_in_gradients <= (2 * 60 + 2) * 256 / 600
 
 

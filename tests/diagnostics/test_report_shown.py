@@ -1,6 +1,6 @@
-"""A report in a notebook, in a pickle, and functions that are written again at each call."""
+"""A report in a notebook and in a pickle."""
 
-import logging
+import dataclasses
 import pickle
 from html.parser import HTMLParser
 
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import pytest
 
 import plastax_diagnostics as diagnostics
-from plastax_diagnostics._operators.function import warn_if_written_in_a_loop
+from plastax_diagnostics import Estimate, Plasticity, Trial
 
 
 @pytest.fixture(scope="module")
@@ -27,11 +27,11 @@ def report():
 
 
 class Page(HTMLParser):
-    """The text of all cells, and whether every element is closed in order."""
+    """The text of all cells and of all lines, and whether every element is closed in order."""
 
     def __init__(self, text):
         super().__init__()
-        self.open, self.kinds, self.cells = [], set(), []
+        self.open, self.kinds, self.cells, self.lines = [], set(), [], []
         self.feed(text)
         self.close()
 
@@ -47,6 +47,8 @@ class Page(HTMLParser):
     def handle_data(self, data):
         if self.open and self.open[-1] in ("td", "th"):
             self.cells[-1] += data
+        if self.open and self.open[-1] == "div":
+            self.lines.append(data)
 
 
 def test_a_notebook_shows_tables_whatever_the_names_hold(report):
@@ -60,9 +62,32 @@ def test_a_notebook_shows_tables_whatever_the_names_hold(report):
     assert report.verdict in report._repr_html_()
 
 
-def test_a_report_without_a_gram_matrix_is_shown_too(report):
-    import dataclasses
+def test_text_and_notebooks_explain_the_same(report):
+    """Of a report with a score, an epsilon-rank of too low an order, and two fast fractions."""
+    trial = Trial(gain=0.1, kernel_rank=2.0)
+    score = Plasticity(0.4, 0.3, 0.6, trial, (trial, trial), constant_loss=0.7, steps=10, samples=6)
+    unresolved = dataclasses.replace(
+        report.hessian, epsilon_rank=Estimate(3.0, 1.0, 2.0, 4.0, resolved=False), exact=False, probes=2
+    )
+    shown = dataclasses.replace(report, plasticity=score, hessian=unresolved, samples_given=4000)
+    assert shown.condition.contraction != shown.budget.contraction
+    page, text = Page(shown._repr_html_()), " ".join(str(shown).split())
+    assert "3 ?" in page.cells
+    for words in (
+        "0.40 [0.30, 0.60]: 1 learns like a new network, 0 cannot learn",
+        "6 of 4000 samples",
+        "at most 0.001 is left after these steps",
+        "epsilon-rank: the number of eigenvalues above eps in absolute value",
+        '"?": the order is too low.',
+        "come from 2 random probes",
+        "which is what its goal is about: its fraction is another number.",
+        "dormant: nearly silent for its layer",
+    ):
+        assert sum(words in line for line in page.lines) == 1
+        assert words in text
 
+
+def test_a_report_without_a_gram_matrix_is_shown_too(report):
     page = Page(dataclasses.replace(report, gram=None, residual=None, condition=None, layers=())._repr_html_())
     assert not page.open
     assert "not applicable" in page.cells
@@ -73,21 +98,3 @@ def test_a_report_pickles(report):
     assert loaded == report
     assert str(loaded) == str(report)
     assert loaded.scalars() == report.scalars()
-
-
-def test_the_third_function_with_the_same_code_is_named_once(caplog):
-    def looped():
-        return lambda params, inputs: inputs @ params
-
-    once = looped()
-    with caplog.at_level(logging.WARNING):
-        for _ in range(5):
-            warn_if_written_in_a_loop(once, "cross_entropy", None)
-        warn_if_written_in_a_loop(looped())
-        assert not caplog.messages
-        for _ in range(3):
-            warn_if_written_in_a_loop(looped())
-    (message,) = caplog.messages
-    assert "function object number 3" in message
-    assert "test_report_shown.py" in message
-    assert "keep one plastax_diagnostics.Monitor" in message

@@ -28,11 +28,19 @@ class TaskMeasurement(Measurement):
     yardstick: bool = False
     """Whether to also train a new network on each task, for comparison (takes twice the time)."""
     monitor_every: int = setting(0)
-    """Units, ranks and sharpness at the start of every N-th task, on 256 of its training rows (0: never)."""
+    """Units, ranks and sharpness at the start of every N-th task, on 256 of its training rows (0: never). The threshold
+    of the epsilon-rank is that of plain gradient descent with the learning rate, also with Adam."""
+    monitor_score: bool = False
+    """Whether the monitor also has the score against new networks: 300 steps for each of four networks."""
     epsilon_rank_every: int = setting(0)
     """Exact epsilon-rank of the GGN at every N-th task switch, on held-out rows of the new task (0: never)."""
     epsilon_rank_rows: int = 200
     """Number of rows for the exact epsilon-rank; fewer if rows times outputs were more than 3000."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.monitor_score and not self.monitor_every:
+            raise ValueError("--monitor-score adds to the numbers of --monitor-every: give that, too")
 
 
 @dataclass(frozen=True)

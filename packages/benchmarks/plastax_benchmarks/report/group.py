@@ -17,8 +17,9 @@ from .read import Run, flat
 from .statistics import quarter
 
 
-MAY_DIFFER = {"seed", "seeds", "num_tasks", "total_steps", "out", "data_dir", "yardstick", "evaluate_previous"} | {
-    f"{what}_every" for what in ("checkpoint", "diagnose", "epsilon_rank", "monitor", "log")
+MAY_DIFFER = {"seed", "seeds", "num_tasks", "total_steps", "out", "data_dir"} | {
+    *("yardstick", "evaluate_previous", "monitor_score"),
+    *(f"{what}_every" for what in ("checkpoint", "diagnose", "epsilon_rank", "monitor", "log")),
 }
 """Runs of one method that only differ in these form one line: more seeds, or more tasks, of the same experiment."""
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -80,12 +80,19 @@ def diagnose(
             budget,
             key=jax.random.fold_in(key, 1),
             effort=_effort(trainer),
-            # The statistics of BatchNorm are those of the trained network, and do not fit new ones.
-            fresh=None if jax.tree.leaves(learner.model_state) else trainer.new_parameters,
+            fresh=new_networks(trainer, learner),
         )
         report = dataclasses.replace(report, seconds=0.0)
         line = _gram_numbers(trainer, learner, model, examples, int(view.index), budget) | _report_numbers(report)
         yield name, line, report.to_json()
+
+
+def new_networks(trainer: Trainer, learner: Learner) -> Callable[[PRNGKeyArray], PyTree] | None:
+    """How to make new networks to compare a learner with; `None` for networks with statistics of batches.
+
+    Those of BatchNorm are of the trained network, and do not fit new ones.
+    """
+    return None if jax.tree.leaves(learner.model_state) else trainer.new_parameters
 
 
 class EpsilonRank(NamedTuple):

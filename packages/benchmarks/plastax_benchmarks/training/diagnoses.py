@@ -13,6 +13,7 @@ from .distributed.wire import Package
 from .groups import Group
 from .members import Member
 from .metrics import Row
+from .monitor import score
 from .task import Learner, TaskView, Trainer
 
 
@@ -97,9 +98,12 @@ class Diagnoses:
         for group, learner in zip(self.groups, learners, strict=True):
             measured = jax.device_get(group.replicas.measure(learner, task))
             for k, i in enumerate(group.places):
-                budget = step_budget(group.trainer, group.replicas.view(k, task), self.own[i].values)
+                trainer, view = group.trainer, group.replicas.view(k, task)
+                budget = step_budget(trainer, view, self.own[i].values)
                 own = jax.tree.map(lambda leaf, k=k: leaf[k], measured)
                 found[i] = group.replicas.monitor.scalars(own, budget)
+                if self.measurement.monitor_score and found[i]["valid"]:
+                    found[i] |= score(trainer, group.replicas.devices.member(learner, k), view, budget)
         return found
 
     def _collected(self, values: list[Any]) -> list[Any]:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float
 
+from .._operators.precision import is_traced
+
 
 @dataclass(frozen=True)
 class StepBudget:
@@ -42,6 +44,12 @@ class StepBudget:
                 "learning_rate must be a number, got a schedule: pass its mean over the steps, for example "
                 "float(jax.vmap(schedule)(jax.numpy.arange(steps)).mean())"
             )
+        for name in ("learning_rate", "steps", "contraction"):
+            if is_traced(getattr(self, name)):
+                raise TypeError(
+                    f"{name} must be a number, got a value inside jax.jit, jax.vmap or jax.grad: make the step budget "
+                    "outside of them"
+                )
         if not (self.learning_rate > 0 and math.isfinite(self.learning_rate)):
             raise ValueError(f"learning_rate must be positive and finite, got {self.learning_rate}")
         if self.steps < 1 or self.steps != int(self.steps):

@@ -12,6 +12,7 @@ import optax
 from jaxtyping import Array, Float, PyTree
 
 from .._operators.losses import CrossEntropy, LossLike, TaskLoss, task_loss
+from .._operators.mean import check_mean
 from .._operators.model import as_pairs
 from .._operators.precision import check_not_traced
 from .._operators.samples import Samples, placed, replicate
@@ -78,10 +79,13 @@ def trial_training(
     if steps < 1:
         raise ValueError(f"steps must be at least 1, got {steps}")
     check_not_traced((params, data), "trial_training")
-    samples = placed(as_pairs(data))
+    samples, objective = as_pairs(data), task_loss(model, loss)
+    if not objective.loss.is_mean:
+        check_mean(objective, params, samples, "the step budget is about the mean loss")
+    samples = placed(samples)
     rate = jnp.asarray(budget.learning_rate, jnp.float32)
     losses, hits = _train(
-        task_loss(model, loss),
+        objective,
         replicate(params, samples.mesh),
         samples,
         rate,

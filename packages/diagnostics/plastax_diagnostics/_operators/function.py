@@ -11,17 +11,19 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, Float, Int, PyTree
 
+from .same_function import SameFunction, code_of
+
 
 log = logging.getLogger(__name__)
 
 WARN_AT = 3
-"""The number of function objects with the same code from which a loop is the likely reason."""
+"""The number of different functions with the same code from which a loop is the likely reason."""
 
 
 class PlainFunction(eqx.Module):
     """A Python function as a pytree without leaves, so that an operator passes through `jax.jit`."""
 
-    function: Callable = eqx.field(static=True)
+    function: SameFunction = eqx.field(static=True)
 
     def __call__(self, *args):
         return self.function(*args)
@@ -33,34 +35,43 @@ def as_function(function: Callable) -> Callable:
         raise TypeError(f"expected a function, got {function!r}")
     if isinstance(function, (eqx.Module, jax.tree_util.Partial)):
         return function  # pyright: ignore[reportReturnType]
-    return PlainFunction(function)
+    return PlainFunction(static_function(function))
 
 
-_SEEN: weakref.WeakKeyDictionary[CodeType, weakref.WeakSet] = weakref.WeakKeyDictionary()
-_NUMBER: weakref.WeakKeyDictionary[CodeType, int] = weakref.WeakKeyDictionary()
+def static_function(function: Callable) -> SameFunction:
+    """A function for a static field or a static argument.
 
-
-def warn_if_written_in_a_loop(*functions: Any) -> None:
-    """Logs a warning at the third function object with the same code: each of them is compiled, and kept in memory.
-
-    That is what a `lambda` written inside a loop amounts to. Functions are compared by identity, because two functions
-    of the same code may differ in what they close over.
+    A warning is logged at the third different function with the same code: each is compiled, and kept in memory.
     """
-    for function in functions:
-        code = getattr(function, "__code__", None)
-        if code is None or function in _SEEN.setdefault(code, weakref.WeakSet()):
-            continue
-        _SEEN[code].add(function)
-        _NUMBER[code] = _NUMBER.get(code, 0) + 1
-        if _NUMBER[code] == WARN_AT:
-            log.warning(
-                "this is function object number %d with the code of %s (%s, line %d), and each is compiled again: "
-                "define it once, outside of the loop, or keep one plastax_diagnostics.Monitor",
-                WARN_AT,
-                function.__qualname__,
-                code.co_filename,
-                code.co_firstlineno,
-            )
+    if isinstance(function, SameFunction):
+        return function
+    same = SameFunction(function)
+    code = code_of(function)
+    # The code of a method is that of all objects of its class.
+    if code is not None and not inspect.ismethod(function):
+        _warn_if_written_in_a_loop(same, code)
+    return same
+
+
+_SEEN: weakref.WeakKeyDictionary[CodeType, list[SameFunction] | None] = weakref.WeakKeyDictionary()
+
+
+def _warn_if_written_in_a_loop(function: SameFunction, code: CodeType) -> None:
+    seen = _SEEN.setdefault(code, [])
+    if seen is None or function in seen:
+        return
+    seen.append(function)
+    if len(seen) == WARN_AT:
+        _SEEN[code] = None  # Once is enough.
+        log.warning(
+            "this is function object number %d with the code of %s (%s, line %d), and each is compiled again, because "
+            "what they read is not the same or may change: define it once, outside of the loop, or keep one "
+            "plastax_diagnostics.Monitor",
+            WARN_AT,
+            code.co_qualname,
+            code.co_filename,
+            code.co_firstlineno,
+        )
 
 
 def check_model(model: Any) -> None:

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, PyTree
 from plastax_kernels import mlp_hvp
 
 from .base import CurvatureOperator, check_params
-from .function import as_function
+from .function import as_function, static_function
 from .losses import TaskLoss
 from .mean import check_mean
 from .precision import cast_floats, precision, working_dtype
@@ -105,8 +105,9 @@ def hessian(
     **Arguments:**
 
     - `loss`: a pure function `(params, data) -> scalar`, a mean over the samples of `data`. With a chunk or a mesh this
-        is checked on a few samples, and a loss that is not a mean is an error (values inside a `jax.jit` cannot be
-        checked). With neither, any scalar function is accepted, and the result is its Hessian as it is.
+        is checked on a few samples, and a loss that is not a mean is an error. Inside a `jax.jit` there are no values
+        to check: a [`plastax_diagnostics.task_loss`][] is then checked on made-up outputs, which detects sums but not
+        masks. With neither chunk nor mesh, any scalar function is accepted, and the result is its Hessian as it is.
     - `params`: a pytree of floating point arrays.
     - `data`: a pytree of arrays that share a leading axis of samples. To use them in chunks, or to spread them over
         devices, pass [`plastax_diagnostics.Samples`][].
@@ -124,6 +125,7 @@ def hessian(
             f"the first argument of hessian(loss, params, data) must be a function, got {type(loss).__name__}"
         )
     check_params(params, where)
+    where = None if where is None else static_function(where)
     samples, dtype = as_samples(data), working_dtype(params, dtype)
     with precision(dtype, params, samples):
         params, samples = cast_floats(params, dtype), cast_floats(samples, dtype)

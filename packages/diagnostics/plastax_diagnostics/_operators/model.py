@@ -9,7 +9,7 @@ from jaxtyping import PyTree
 
 from .applicable import check_forward_mode, check_outputs
 from .base import CurvatureOperator, check_params
-from .function import as_function, check_model
+from .function import as_function, check_model, static_function
 from .losses import LossLike, OutputLoss, TaskLoss, as_loss
 from .mean import check_mean
 from .precision import cast_floats, precision, working_dtype
@@ -66,6 +66,7 @@ def model_operator(
         raise ValueError(f"`reduction` must be one of {REDUCTIONS}, got {reduction!r}")
     check_model(model)
     check_params(params, where)
+    where = None if where is None else static_function(where)
     samples, dtype = as_pairs(data), working_dtype(params, dtype)
     with precision(dtype, params, samples):
         params, samples = cast_floats(params, dtype), cast_floats(samples, dtype)

@@ -1,13 +1,15 @@
 """Float64 on request, in programs that are otherwise float32."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import get_opaque_trace_state
 from jaxtyping import PyTree
 
 
@@ -21,11 +23,25 @@ def is_traced(leaf: Any) -> bool:
     return isinstance(leaf, jax.core.Tracer)  # pyright: ignore[reportAttributeAccessIssue]
 
 
+def in_trace() -> bool:
+    """Whether a function is being traced: then closures may hold traced values, and programs do not return numbers."""
+    return get_opaque_trace_state() != _outside_of_traces()
+
+
+@cache
+def _outside_of_traces() -> Any:
+    # Each thread has its own traces, and a new one has none.
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(get_opaque_trace_state).result()
+
+
 def check_not_traced(tree: PyTree, name: str, instead: str | None = None) -> None:
-    """Raises for values inside `jax.jit` and the like, where a function cannot make decisions on the host."""
-    if any(map(is_traced, jax.tree.leaves(tree))):
+    """Raises inside `jax.jit` and the like, where a function cannot make decisions on the host."""
+    given = any(map(is_traced, jax.tree.leaves(tree)))
+    if given or in_trace():
         raise ValueError(
-            f"{name} got traced values, but it makes decisions on the host: call it outside of jax.jit, jax.vmap and "
+            f"{name} {'got traced values' if given else 'was called in a function that is being traced'}, but it "
+            "makes decisions on the host: call it outside of jax.jit, jax.vmap and "
             "jax.grad" + ("" if instead is None else f", or {instead}")
         )
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -62,6 +62,25 @@ def draw(samples: Samples, most: int, key: PRNGKeyArray) -> Samples:
     if samples.size <= most:
         return samples
     return samples.of(_drawn(samples.data, key, most))
+
+
+class ReportKeys(NamedTuple):
+    """What the key of a report or a monitor is used for. Both use it alike, so that they have the same numbers."""
+
+    samples: PRNGKeyArray
+    hessian: PRNGKeyArray
+    gram: PRNGKeyArray
+    trial: PRNGKeyArray
+
+
+def report_keys(key: PRNGKeyArray) -> ReportKeys:
+    """A key for each purpose."""
+    return ReportKeys(*jax.random.split(key, 4))
+
+
+def draw_trial(samples: Samples, most: int, key: PRNGKeyArray) -> Samples:
+    """The samples of the comparison with new networks, on one device: a few cannot be spread evenly over several."""
+    return draw(Samples(samples.data, samples.chunk), most, key)
 
 
 @partial(jax.jit, static_argnums=2)

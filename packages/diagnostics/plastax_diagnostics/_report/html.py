@@ -4,6 +4,8 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
+from .legend import LAYER_LEGEND, curvature_legend, left_over, residual_legend, score_legend, setting
+
 
 if TYPE_CHECKING:
     from .results import CurvatureSummary, LayerSummary, PlasticityReport
@@ -15,28 +17,30 @@ STYLE = "text-align:right;padding:2px 10px"
 
 def html(report: "PlasticityReport") -> str:
     """The report as tables. All text is escaped: names of layers and parameters may hold anything."""
-    budget = report.budget
-    of = f" of {report.samples_given}" if report.samples_given > report.samples else ""
-    setting = (
-        f"{report.loss} {report.loss_value:.4g} over {report.samples}{of} samples, {report.parameters} parameters; "
-        f"{budget.steps} steps with learning rate {budget.learning_rate:g}; eps = {report.eps:.4g}"
-    )
     condition = [] if report.condition is None else [report.condition.sentence]
     parts = [f"<b>Plasticity report: {escape(report.verdict)}</b>"]
-    parts += [f"<div>{escape(text)}</div>" for text in (report.sentence, *condition, setting)]
+    parts += map(_line, (*score_legend(report), report.sentence, *condition, *setting(report)))
     curvatures = {"Hessian": report.hessian, "loss-weighted Gram": report.gram}
     headings = ("curvature", "epsilon-rank", "bounds", "of", "largest", "smallest", "trace", "stable rank")
     parts.append(_table(headings, (_curvature(name, found) for name, found in curvatures.items())))
+    parts.append(_line(curvature_legend(report)))
     if report.residual is not None:
         residual = report.residual
-        row = (str(residual.fast_fraction), str(residual.predicted), f"{residual.confident_mistakes:.0%}")
+        row = (str(residual.fast_fraction), left_over(residual.predicted), f"{residual.confident_mistakes:.0%}")
         parts.append(_table(("residual: fast fraction", "left after the steps", "confident mistakes"), [row]))
+        parts.append(_line(residual_legend(report)))
     if report.layers:
-        headings = ("layer", "units", "dead", "dormant", "always on", "effective rank", "stable", "99 %", "norm")
+        ranks = ("effective rank", "stable", "99 %", "numerical")
+        headings = ("layer", "units", "dead", "dormant", "always on", *ranks, "norm")
         parts.append(_table(headings, map(_layer, report.layers)))
+        parts.append(_line(LAYER_LEGEND))
     rows = [(row.name, f"{row.weight_norm:.4g}", f"{row.gradient_norm:.4g}") for row in report.norms]
     norms = _table(("parameters", "weight norm", "gradient norm"), rows)
     return "\n".join([*parts, f"<details><summary>{len(rows)} arrays of parameters</summary>{norms}</details>"])
+
+
+def _line(text: str) -> str:
+    return f"<div>{escape(text)}</div>"
 
 
 def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -72,5 +76,6 @@ def _layer(layer: "LayerSummary") -> Sequence[str]:
         f"{layer.effective_rank:.1f}",
         f"{layer.stable_rank:.1f}",
         str(layer.approximate_rank),
+        str(layer.numerical_rank),
         f"{layer.feature_norm:.3g}",
     )

@@ -14,6 +14,7 @@ from plastax import select_layers
 from .._features.norms import feature_norms, norms
 from .._features.ranks import ranks
 from .._features.units import always_active_units, dead_units, dormant_units, saturated_units
+from .._operators.function import as_function
 from .results import LayerSummary, ParameterSummary
 
 
@@ -21,7 +22,7 @@ def layer_summaries(
     features: Callable, params: PyTree, inputs: Any, dormant_threshold: float
 ) -> tuple[LayerSummary, ...]:
     """Units and ranks of every layer that a features function returns."""
-    found = jax.device_get(_statistics(features, params, inputs, dormant_threshold))
+    found = jax.device_get(_statistics(as_function(features), params, inputs, dormant_threshold))
     broken = [name for name, finite in found["finite"].items() if not finite]
     if broken:
         raise ValueError(f"the features {broken} hold NaN or infinity: check the outputs of the network first")

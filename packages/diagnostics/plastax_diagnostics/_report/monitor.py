@@ -16,7 +16,7 @@ from .._collapse.budget import StepBudget
 from .._collapse.plasticity import plasticity_score
 from .._features.units import unit_scalars
 from .._operators.applicable import NotApplicableError
-from .._operators.function import as_function, check_model, warn_if_written_in_a_loop
+from .._operators.function import as_function, check_model, static_function
 from .._operators.hessian import hessian, value_and_gradient
 from .._operators.losses import LossLike, OutputLoss, TaskLoss, as_loss
 from .._operators.mean import check_mean
@@ -26,7 +26,7 @@ from .._operators.samples import Samples
 from .._spectrum.lanczos import Coefficients, finish, traced_coefficients
 from .._spectrum.result import Spectrum
 from .._spectrum.spectrum import check_key
-from .effort import CHEAP, draw, features_or_own
+from .effort import CHEAP, draw, draw_trial, features_or_own, report_keys
 from .results import CurvatureSummary
 from .scalars import numbers_of, score_numbers
 
@@ -126,9 +126,10 @@ class Monitor:
         self.every = every
         self.eps = budget.threshold if eps is None else float(eps)
         self._task = _Task(as_function(model), as_loss(loss), None if features is None else as_function(features))
+        where = None if where is None else static_function(where)
         self._settings = _Settings(where, samples, order, probes, dormant_threshold)
-        self._functions, self._fresh, self._budget = (model, loss, features), fresh, budget
-        self._checked = self._warned = False
+        self._functions, self._fresh, self._budget = (model, loss), fresh, budget
+        self._checked = self._warned = self._scored = False
 
     def due(self, step: Any) -> bool:
         """Whether a step is one of those to measure at: 0, `every`, 2 `every`, ..."""
@@ -158,49 +159,59 @@ class Monitor:
         samples = as_pairs(batch)
         check_not_traced((params, samples, key), "Monitor.measure", "use Monitor.traced inside")
         if not self._checked:
-            self._check(params, samples)
+            self._check(params)
+            self._checked = self._check_loss(params, samples)
         numbers = self.scalars(_compiled(self._task, self._settings, params, samples, key))
         if self._fresh is None or not numbers["valid"]:
             return numbers
         return numbers | self._score(params, samples, key, self._fresh)
 
     def _score(self, params: PyTree, samples: Samples, key: PRNGKeyArray, fresh: Callable) -> dict[str, float]:
-        """The score, on the samples of the other numbers. It is left out if there is none."""
-        chosen = draw(samples, self._settings.samples, jax.random.split(key, 3)[0])
-        model, loss, _ = self._functions
+        """The score, on the samples that a report uses for it. It is left out if there is none."""
+        keys, (model, loss) = report_keys(key), self._functions
+        chosen = draw_trial(draw(samples, self._settings.samples, keys.samples), CHEAP.trial_samples, keys.trial)
+        # Without a score: new networks do not learn either. Once there was one, nothing may stop the run.
+        expected = (ValueError, FloatingPointError) if self._scored else NotApplicableError
         try:
             found = plasticity_score(model, loss, params, chosen, self._budget, fresh=fresh)
-        except NotApplicableError as error:  # New networks do not learn either.
+        except expected as error:
             self._warn(f"the score ({error})")
             return {"valid": 0.0}
+        self._scored = True
         return {name: value for name, value in score_numbers(found).items() if math.isfinite(value)}
 
-    def _check(self, params: PyTree, samples: Samples) -> None:
-        """What is checked once: that the loss is a mean, as the threshold of the budget and chunks require."""
-        warn_if_written_in_a_loop(*self._functions)
-        if not self._task.loss.is_mean:
-            model, arrays = _model_of(self._task, params)
-            because = "the step budget is about the mean loss"
-            check_mean(TaskLoss(model, self._task.loss), arrays, samples, because)
+    def _check_loss(self, params: PyTree, samples: Samples) -> bool:
+        """Raises for a loss that is not a mean, as the threshold of the budget and chunks require.
+
+        Returns whether that could be checked: it cannot if the network has diverged.
+        """
+        if self._task.loss.is_mean:
+            return True
+        objective, arrays = _objective_of(self._task, params)
+        return check_mean(objective, arrays, samples, "the step budget is about the mean loss")
+
+    def _check(self, params: PyTree) -> None:
         if self._fresh is not None and not all(map(eqx.is_array, jax.tree.leaves(params))):
             raise ValueError(
                 "a monitor with `fresh` takes a pytree of arrays: pass the arrays of "
                 "eqx.partition(network, eqx.is_array), and a model that combines them with the rest"
             )
-        self._checked = True
 
     def traced(self, params: PyTree, batch: tuple[Any, Any] | Samples, key: PRNGKeyArray) -> Measured:
         """The device's part of `measure` as a pure function, for use inside `jax.jit`, `jax.vmap` and `jax.lax.scan`.
 
         **Arguments:**
 
-        - `params`, `batch`, `key`: as in `measure`.
+        - `params`, `batch`, `key`: as in `measure`. A loss that is a function is checked on made-up outputs and
+            targets: a sum is an error, as in `measure`, but a mask or weights in it are not detected.
 
         **Returns:**
 
         A [`plastax_diagnostics.Measured`][], to be passed to `scalars` outside of the program.
         """
-        return _measured(self._task, self._settings, params, as_pairs(batch), key)
+        samples = as_pairs(batch)
+        self._check_loss(params, samples)
+        return _measured(self._task, self._settings, params, samples, key)
 
     def scalars(self, measured: Measured, budget: StepBudget | None = None) -> dict[str, float]:
         """The numbers of a measurement, as `measure` returns them.
@@ -256,22 +267,32 @@ class _Settings(NamedTuple):
     dormant_threshold: float
 
 
-def _model_of(task: _Task, params: PyTree) -> tuple[Callable, PyTree]:
-    """The model as a function of the floating point arrays, and these."""
+class _OfArrays(eqx.Module):
+    """A model as a function of its floating point arrays."""
+
+    model: Callable
+    others: PyTree
+
+    def __call__(self, arrays: PyTree, inputs: Any) -> Any:
+        return self.model(eqx.combine(arrays, self.others), inputs)
+
+
+def _objective_of(task: _Task, params: PyTree) -> tuple[TaskLoss, PyTree]:
+    """The loss as a function of the floating point arrays, and these."""
     arrays, others = eqx.partition(params, eqx.is_inexact_array)
-    return as_function(lambda arrays, inputs: task.model(eqx.combine(arrays, others), inputs)), arrays
+    return TaskLoss(_OfArrays(task.model, others), task.loss), arrays
 
 
 def _measured(task: _Task, settings: _Settings, params: PyTree, samples: Samples, key: PRNGKeyArray) -> Measured:
     # The keys of a plasticity report, so that the same key gives the same numbers.
-    draws, probes, _ = jax.random.split(key, 3)
-    samples = draw(samples, settings.samples, draws)
-    model, arrays = _model_of(task, params)
-    operator = hessian(TaskLoss(model, task.loss), arrays, samples, where=settings.where)
+    keys = report_keys(key)
+    samples = draw(samples, settings.samples, keys.samples)
+    objective, arrays = _objective_of(task, params)
+    operator = hessian(objective, arrays, samples, where=settings.where)
     size, dtype = operator.in_size(), operator.dtype
     with precision(dtype, operator):
         loss, gradient = value_and_gradient(operator)
-        starts = [jax.random.normal(each, (size,), dtype) for each in jax.random.split(probes, settings.probes)]
+        starts = [jax.random.normal(each, (size,), dtype) for each in jax.random.split(keys.hessian, settings.probes)]
         found = traced_coefficients(operator, starts, min(settings.order, size))
         weights = optax.tree.norm(operator.selection())
     inputs = samples.data[0]

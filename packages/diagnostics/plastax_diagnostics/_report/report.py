@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 from jaxtyping import PRNGKeyArray, PyTree
 
@@ -16,7 +15,7 @@ from .._collapse.linear_regime import linear_regime
 from .._collapse.plasticity import plasticity_score
 from .._collapse.residual import confident_mistakes, refined_residual_measure, residual_of
 from .._operators.applicable import NotApplicableError
-from .._operators.function import check_model, warn_if_written_in_a_loop
+from .._operators.function import check_model
 from .._operators.hessian import hessian, value_and_gradient
 from .._operators.losses import LossLike, task_loss
 from .._operators.model import ModelOperator, as_pairs, model_operator
@@ -26,8 +25,9 @@ from .._operators.samples import Samples
 from .._programs.dense_layers import only_dense_layers
 from .._spectrum.result import Spectrum
 from .._spectrum.spectrum import check_key, spectrum
-from .effort import FULL, Effort, draw, features_or_own
+from .effort import FULL, Effort, draw, draw_trial, features_or_own, report_keys
 from .layers import layer_summaries, norm_summaries
+from .legend import samples_of
 from .results import CurvatureSummary, PlasticityReport, ResidualSummary
 from .verdict import comparison_sentence, fixed_features_sentence, linear_regime_sentence, verdict_of
 
@@ -108,12 +108,11 @@ def plasticity_report(
     check_key(key)
     check_model(model)
     check_not_traced((params, data, key), "plasticity_report", "use plastax_diagnostics.Monitor.traced inside")
-    warn_if_written_in_a_loop(model, loss, features)
     features = features_or_own(model, features)
     samples = as_pairs(data)
     given = samples.size
-    keys = jax.random.split(key, 4)
-    samples = draw(samples, effort.samples, keys[0])
+    keys = report_keys(key)
+    samples = draw(samples, effort.samples, keys.samples)
     eps = budget.threshold if effort.eps is None else float(effort.eps)
 
     def spectrum_of(operator, key):
@@ -123,14 +122,14 @@ def plasticity_report(
     value, gradient = value_and_gradient(curved)
     if not np.isfinite(float(value)):
         raise ValueError(f"the loss is {float(value)}: a network that has diverged has no curvature to report")
-    found = spectrum_of(curved, keys[1])
+    found = spectrum_of(curved, keys.hessian)
     cost = 2 * _products(found) + 2
 
     missing, weighted, gram_found, linear = "", None, None, None
     try:
         operator = model_operator(Gram, model, loss, params, samples, where=None, dtype=effort.dtype, reduction="mean")
         weighted = as_gram(operator)
-        gram_found = spectrum_of(weighted, keys[2])
+        gram_found = spectrum_of(weighted, keys.gram)
         cost += _gram_cost(gram_found, weighted)
         linear = _linear_regime(operator, weighted, gram_found, budget, _name(loss), effort)
         cost += 2 * _restarts(len(linear.residual.nodes), FIRST_ORDER)
@@ -141,8 +140,7 @@ def plasticity_report(
     goal = 1.0 if linear is None else linear.goal
     compared, regime, reason = None, None, ""
     if fresh is not None:
-        # On one device: a few samples may not be spread evenly over several.
-        some = draw(Samples(samples.data, samples.chunk), effort.trial_samples, keys[3])
+        some = draw_trial(samples, effort.trial_samples, keys.trial)
         try:
             compared = plasticity_score(model, loss, params, some, budget, fresh=fresh, num_fresh=num_fresh)
             # The results of new networks are kept, and not counted.
@@ -157,7 +155,7 @@ def plasticity_report(
             for sentence in (
                 comparison_sentence(compared, reason, given),
                 linear_regime_sentence(regime, budget),
-                fixed_features_sentence(residual, condition, missing, goal, budget),
+                fixed_features_sentence(residual, condition, missing, goal, budget, samples_of(used, given)),
             )
             if sentence
         ),

@@ -4,6 +4,7 @@ from .._collapse.budget import StepBudget
 from .._collapse.condition import NecessaryCondition
 from .._collapse.linear_regime import LinearRegime
 from .._collapse.plasticity import Plasticity
+from .legend import samples_of
 from .results import ResidualSummary
 
 
@@ -32,13 +33,11 @@ def comparison_sentence(plasticity: Plasticity | None, reason: str, given: int) 
             if reason
             else ("No score: pass `fresh=`, a function from a key to the parameters of a new network.")
         )
-    used = plasticity.samples
-    of = f" of {given}" if used < given else ""
-    fresh = plasticity.fresh_gains
+    fresh, samples = plasticity.fresh_gains, samples_of(plasticity.samples, given)
     gains = f"{plasticity.gain:.3g}, {sum(fresh) / len(fresh):.3g} for {len(fresh)} new networks"
     return (
-        f"After {plasticity.steps} trial steps on {used}{of} samples, the loss is below that of the best constant "
-        f"prediction by {gains}."
+        f"After {plasticity.steps} trial steps on {samples}, the loss is below that of the best constant prediction "
+        f"by {gains}."
     )
 
 
@@ -61,6 +60,7 @@ def fixed_features_sentence(
     missing: str,
     goal: float,
     budget: StepBudget,
+    samples: str,
 ) -> str:
     """What the quadratic model of the loss predicts with fixed features. It is not a verdict: training changes them."""
     if residual is None or condition is None:
@@ -74,8 +74,8 @@ def fixed_features_sentence(
     left = residual.predicted
     kept = f"{left.value:.3g}" if left.width < 5e-3 else f"{left.lower:.3g} to {left.upper:.3g}"
     text = (
-        f"With fixed features, the quadratic model keeps {kept} of the squared residual after {budget.steps} steps "
-        f"(goal: {goal:.3g})."
+        f"With fixed features, the quadratic model keeps {kept} of the squared residual of {samples} after "
+        f"{budget.steps} steps (goal: {goal:.3g})."
     )
     if residual.confident_mistakes > 0.5 and left.lower > goal:
         text += (

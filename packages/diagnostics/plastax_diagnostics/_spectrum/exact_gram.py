@@ -15,6 +15,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Float, PyTree
 
+from .._operators.applicable import NotApplicableError
 from .._operators.ggn import GGN
 from .._operators.model import ModelOperator
 from .._operators.ntk import Gram, as_gram, model_outputs
@@ -97,7 +98,7 @@ def exact_gram(operator: Gram | GGN) -> ExactGram:
     check_not_traced(operator, "exact_gram", "take the products of the operator")
     gram = as_gram(operator)
     if gram.in_size() > LARGEST:
-        raise ValueError(
+        raise NotApplicableError(
             f"the Gram matrix has a side of {gram.in_size()}, and is written out up to {LARGEST}: use fewer samples, "
             "or `spectrum`"
         )

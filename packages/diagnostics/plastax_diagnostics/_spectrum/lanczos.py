@@ -13,7 +13,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from .._operators.base import CurvatureOperator, check_vector, one_by_one
-from .._operators.precision import is_traced, precision
+from .._operators.precision import in_trace, is_traced, precision
 from .._operators.samples import replicate
 from .quadrature import Tridiagonal
 
@@ -93,10 +93,10 @@ def lanczos(
 
 def check_operator(operator: lx.AbstractLinearOperator) -> None:
     """Raises unless an operator maps a non-empty space of one real dtype to itself."""
-    if any(map(is_traced, jax.tree.leaves(operator))):
+    if in_trace() or any(map(is_traced, jax.tree.leaves(operator))):
         raise ValueError(
-            "the operator holds traced values: spectra are made on the host, so call `spectrum`, `exact_spectrum` and "
-            "`lanczos` outside of jax.jit, jax.vmap and jax.grad"
+            "the operator holds traced values, or is used in a function that is being traced: spectra are made on the "
+            "host, so call `spectrum`, `exact_spectrum` and `lanczos` outside of jax.jit, jax.vmap and jax.grad"
         )
     ins, outs = operator.in_structure(), operator.out_structure()
     if eqx.tree_equal(ins, outs) is not True:
