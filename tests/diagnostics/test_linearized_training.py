@@ -5,9 +5,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from compile_counts import compilations
 
 import plastax
-from compilations import compilations
 from plastax_diagnostics import Samples, StepBudget, apply_model, linearized_training
 from plastax_diagnostics._collapse import linearized_training as module
 

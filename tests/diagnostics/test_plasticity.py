@@ -11,10 +11,11 @@ import scipy.optimize
 import scipy.stats
 
 from plastax_diagnostics import Samples, StepBudget, linearized_training, plasticity_score, trial_training
-from plastax_diagnostics._collapse import plasticity as module
+from plastax_diagnostics._collapse import linear_regime as linear_regime_module, plasticity as module
 from plastax_diagnostics._collapse.constant import constant_loss
+from plastax_diagnostics._collapse.linear_regime import linear_regime
 from plastax_diagnostics._operators.losses import as_loss
-from plastax_diagnostics._report.verdict import NOT_COMPARED, verdict_of
+from plastax_diagnostics._report.verdict import NOT_COMPARED, linear_regime_sentence, verdict_of
 
 
 N, IN, HIDDEN, OUT = 24, 5, 12, 3
@@ -93,21 +94,20 @@ def test_a_trial_takes_any_optimizer_and_ends_with_the_budget():
 
 
 def test_the_score_is_that_of_the_formula():
-    """Softmax regression, which is its own linearization: the trial, and the whole budget, by hand."""
+    """Softmax regression: trials by hand."""
     start, count = init_linear(KEYS[2]), 4
     found = score(start, model=linear, fresh=init_linear, num_fresh=count, steps=20)
     shares = np.bincount(np.asarray(DATA[1]), minlength=OUT) / N
     constant = -np.sum(shares * np.log(shares))
 
-    def gains(params):
-        losses = trained(params, 40, 0.3)
-        return np.maximum(constant - losses[[20, 40]], 0.0)
+    def gain(params):
+        return max(0.0, constant - trained(params, 20, 0.3)[-1])
 
-    fresh = np.array([np.sqrt(np.prod(gains(new))) for new in module._draw(init_linear, count)])
-    own, half = np.sqrt(np.prod(gains(start))), scipy.stats.t.ppf(0.975, count - 1) * fresh.std(ddof=1) / np.sqrt(count)
+    fresh = np.array([gain(new) for new in module.new_networks(init_linear, count)])
+    own, half = gain(start), scipy.stats.t.ppf(0.975, count - 1) * fresh.std(ddof=1) / np.sqrt(count)
     assert found.constant_loss == pytest.approx(constant)
     # Gains are differences of losses in float32.
-    np.testing.assert_allclose([found.trial.gain, found.trial.linear_gain], gains(start), rtol=1e-3)
+    np.testing.assert_allclose((found.gain, *found.fresh_gains), (own, *fresh), rtol=1e-3)
     np.testing.assert_allclose(found.value, own / fresh.mean(), rtol=1e-3)
     np.testing.assert_allclose(found.lower, own / (fresh.mean() + half), rtol=1e-3)
     assert half < fresh.mean()
@@ -117,58 +117,37 @@ def test_the_score_is_that_of_the_formula():
     assert str(found).startswith(f"{found.value:.2f} [")
 
 
-def test_the_linearized_network_is_trained_on_samples_of_all_classes(monkeypatch):
+def regime(params, **changes):
+    settings = {"model": network, "loss": "cross_entropy", "data": DATA, "budget": BUDGET, "fresh": init} | changes
+    model, loss, data, budget = (settings.pop(name) for name in ("model", "loss", "data", "budget"))
+    return linear_regime(model, loss, params, Samples(data), budget, num_fresh=3, **settings)
+
+
+def test_the_linear_regime_is_compared_with_that_of_new_networks():
+    found = regime(init(KEYS[2]))
+    own = linearized_training(network, "cross_entropy", init(KEYS[2]), DATA, BUDGET)
+    others = [linearized_training(network, "cross_entropy", new, DATA, BUDGET) for new in module.new_networks(init, 3)]
+    assert (found.loss, found.accuracy, found.samples) == (own.final_loss, own.final_accuracy, N)
+    assert found.fresh_loss == pytest.approx(np.mean([each.final_loss for each in others]))
+    assert found.fresh_accuracy == pytest.approx(np.mean([each.final_accuracy for each in others]))
+    squared = regime(init(KEYS[2]), loss="squared_error", data=(DATA[0], jax.nn.one_hot(DATA[1], OUT)))
+    assert squared.accuracy is squared.fresh_accuracy is None
+    said = linear_regime_sentence(dataclasses.replace(found, accuracy=0.41, fresh_accuracy=0.76), BUDGET)
+    assert "classify 41% correctly after 40 steps on 24 samples" in said
+    assert said.endswith("new networks would classify 76% correctly.")
+    assert "reach a loss of" in linear_regime_sentence(squared, BUDGET)
+
+
+def test_the_linear_regime_has_samples_of_all_classes(monkeypatch):
     """Samples may be sorted: some of them, spread over all."""
-    monkeypatch.setattr(module, "LINEAR_SIDE", OUT * 9)
-    monkeypatch.setattr(module, "LINEAR_SAMPLES", 1)
+    monkeypatch.setattr(linear_regime_module, "SIDE", OUT * 9)
+    monkeypatch.setattr(linear_regime_module, "FEWEST", 1)
     order = np.argsort(np.asarray(DATA[1]))
     data = tuple(part[order] for part in DATA)
     few = tuple(part[np.linspace(0, N - 1, 9).round().astype(int)] for part in data)
-    found = score(init(KEYS[2]), data=data).trial.linear_gain
-    shares = np.bincount(np.asarray(few[1]), minlength=OUT) / 9
-    constant = -np.sum(shares * np.log(shares))
-    after = linearized_training(network, "cross_entropy", init(KEYS[2]), few, BUDGET).final_loss
-    assert found == pytest.approx(constant - after, rel=1e-4)
-
-
-def test_models_without_a_linearization_are_compared_by_trials():
-    @jax.custom_vjp
-    def halves(x):
-        return x / 2
-
-    halves.defvjp(lambda x: (x / 2, None), lambda _, slope: (slope / 2,))
-    one_way = score(init(KEYS[2]), model=lambda params, inputs: halves(network(params, inputs)))
-    several = score(
-        init_linear(KEYS[2]),
-        model=lambda params, inputs: (linear(params, inputs), inputs),
-        loss=lambda outputs, targets: jnp.mean((outputs[0] - targets) ** 2),
-        data=(DATA[0], DATA[0][:, :OUT]),
-        fresh=init_linear,
-    )
-    for found in (one_way, several):
-        assert found.trial.linear_gain is None
-        expected = found.trial.gain / np.mean([each.gain for each in found.fresh_trials])
-        assert found.value == pytest.approx(expected)
-
-
-def test_overshooting_in_the_linear_regime_is_not_a_loss_of_plasticity():
-    """Squared error at a rate above 2 / largest eigenvalue: networks still learn, since their features change."""
-    calm = jax.tree.map(lambda leaf: leaf / 2, init(KEYS[2]))
-    settings = {
-        "loss": "squared_error",
-        "data": (DATA[0], jax.nn.one_hot(DATA[1], OUT)),
-        "budget": StepBudget(0.45, 60),
-    }
-    for params, fresh in ((init(KEYS[2]), lambda key: calm), (calm, lambda key: init(KEYS[2]))):
-        found = score(params, fresh=fresh, **settings)
-        assert found.trial.linear_gain is None
-        assert found.value > 0.5
-    regime = [
-        linearized_training(network, "squared_error", each, settings["data"], settings["budget"]).final_loss
-        for each in (init(KEYS[2]), calm)
-    ]
-    assert not regime[0] < 1e10
-    assert regime[1] < 0.5
+    found = regime(init(KEYS[2]), data=data)
+    assert found.samples == 9
+    assert found.loss == linearized_training(network, "cross_entropy", init(KEYS[2]), few, BUDGET).final_loss
 
 
 def test_there_may_be_more_outputs_than_a_kernel_could_have_rows():
@@ -178,16 +157,15 @@ def test_there_may_be_more_outputs_than_a_kernel_could_have_rows():
     def fresh(key):
         return {"in": jnp.eye(IN), "out": 1e-4 * jax.random.normal(key, (IN, classes))}
 
-    found = score(
-        wide,
-        model=lambda params, inputs: jnp.tanh(inputs @ params["in"]) @ params["out"],
-        loss="squared_error",
-        data=(DATA[0], jax.nn.one_hot(DATA[1], classes)),
-        fresh=fresh,
-        budget=StepBudget(0.5, 100),
-    )
-    assert found.value == pytest.approx(1, abs=0.1)
-    assert found.trial.linear_gain is not None
+    settings = {
+        "model": lambda params, inputs: jnp.tanh(inputs @ params["in"]) @ params["out"],
+        "loss": "squared_error",
+        "data": (DATA[0], jax.nn.one_hot(DATA[1], classes)),
+        "fresh": fresh,
+        "budget": StepBudget(0.5, 100),
+    }
+    assert score(wide, **settings).value == pytest.approx(1, abs=0.1)
+    assert regime(wide, **settings).loss == pytest.approx(regime(wide, **settings).fresh_loss, rel=0.1)
 
 
 def test_a_network_that_is_equal_to_new_ones_has_score_one():
@@ -217,7 +195,7 @@ def test_a_dead_network_has_collapsed():
 def test_words_follow_the_score():
     found = score(init(KEYS[2]), fresh=init)
     words = {0.0: "collapsed", 0.09: "collapsed", 0.1: "impaired: about 10 %", 0.44: "impaired: about 40 %"}
-    for value, start in (words | {0.79: "impaired: about 80 %", 0.8: "as plastic as new", 2.0: "as"}).items():
+    for value, start in (words | {0.89: "impaired: about 90 %", 0.9: "as plastic as new", 2.0: "as"}).items():
         assert verdict_of(dataclasses.replace(found, value=value)).startswith(start)
     assert verdict_of(None) == NOT_COMPARED
 
@@ -234,7 +212,7 @@ def test_new_networks_are_tried_out_once():
     assert len(drawn) == 3
     again = score(init(KEYS[3]), fresh=counted)
     assert len(drawn) == 3
-    assert again.fresh_trials is first.fresh_trials
+    assert again.fresh_gains is first.fresh_gains
     score(init(KEYS[3]), fresh=counted, data=(DATA[0] + 1.0, DATA[1]))
     assert len(drawn) == 6
     score(init(KEYS[3]), fresh=counted, budget=StepBudget(0.2, 40))
@@ -254,7 +232,7 @@ def test_the_number_of_samples_cancels():
     gains, scores = {}, {}
     for name, params in (("new", new), ("worn", worn)):
         found = [score(params, data=part, budget=budget) for part in (few, data)]
-        gains[name] = found[0].trial.gain / found[1].trial.gain
+        gains[name] = found[0].gain / found[1].gain
         scores[name] = [each.value for each in found]
     assert min(gains.values()) > 1.5  # The gain itself depends on the number.
     for values in scores.values():

@@ -19,11 +19,8 @@ from .._operators.model import as_pairs
 from .._operators.samples import Samples
 from .budget import StepBudget
 from .constant import constant_loss
-from .trial_training import trial_training
+from .trial_training import TRIAL_STEPS, trial_training
 
-
-TRIAL_STEPS = 1000
-"""Steps of the trial training, unless the budget has fewer."""
 
 Result = TypeVar("Result")
 

@@ -19,6 +19,10 @@ from .._operators.samples import Samples, placed, replicate
 from .budget import StepBudget
 
 
+TRIAL_STEPS = 1000
+"""Steps of trial training, unless the budget has fewer."""
+
+
 @dataclass(frozen=True)
 class TrialTraining:
     """What a copy of a network reached in a few steps.
@@ -43,7 +47,7 @@ def trial_training(
     data: tuple | Samples,
     budget: StepBudget,
     *,
-    steps: int = 100,
+    steps: int = TRIAL_STEPS,
     optimizer: optax.GradientTransformation | None = None,
 ) -> TrialTraining:
     """Trains a copy of the parameters on all given samples at once, and records the loss.

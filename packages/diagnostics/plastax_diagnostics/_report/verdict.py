@@ -8,7 +8,7 @@ from .legend import samples_of
 from .results import ResidualSummary
 
 
-AS_NEW, COLLAPSED = 0.8, 0.1
+AS_NEW, COLLAPSED = 0.9, 0.1
 """Scores from the first on are as plastic as new, and below the second collapsed: see docs/diagnosis.md."""
 
 NOT_COMPARED = "not compared with new networks"
@@ -49,8 +49,8 @@ def linear_regime_sentence(found: LinearRegime | None, budget: StepBudget) -> st
     if found.accuracy is not None and found.fresh_accuracy is not None:
         own, fresh, how = found.accuracy, found.fresh_accuracy, "classify {:.0%} correctly"
     return (
-        f"In the linear regime it would {how.format(own)} after {budget.steps} steps on {found.samples} samples, and new "
-        f"networks would {how.format(fresh)}."
+        f"In the linear regime it would {how.format(own)} after {budget.steps} steps on {found.samples} samples, and "
+        f"new networks would {how.format(fresh)}."
     )
 
 

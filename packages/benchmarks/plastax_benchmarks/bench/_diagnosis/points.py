@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .measures import TRIAL_STEPS
+
 
 Row = dict[str, Any]
 
@@ -13,7 +15,7 @@ IMPAIRED = 0.9
 """A network is impaired if it ends with less than this fraction of what new networks learn."""
 
 SCORE = "plasticity"
-"""`plastax_diagnostics.plasticity_score`: it was chosen on the choice half, before the test half was looked at."""
+"""`plastax_diagnostics.plasticity_score`: it was chosen on the choice half, before the test half was analyzed."""
 
 DIFFERENCES = ("dead", "dormant", "always_active", "fast_fraction", "residual_left", "condition_margin")
 """Measures that are fractions: they are compared with those of new networks by differences, others by ratios."""
@@ -133,9 +135,5 @@ def gain_ratio(point: Point, name: str) -> float:
 
 
 def score(point: Point) -> float:
-    """The plasticity of a network: its ability over the mean ability of new networks."""
-
-    def ability(row: Row) -> float:
-        return math.sqrt(gain(row, "trial_loss_300") * row["ntk_effective_rank"])
-
-    return ability(point.row) / max(float(np.mean([ability(row) for row in point.fresh])), 1e-12)
+    """The plasticity of a network: the gain of its trial training over the mean gain of new networks."""
+    return gain_ratio(point, f"trial_loss_{TRIAL_STEPS[-1]}")
