@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-LABELS = 6
+LABELS = 4
 """Labels of the legend that fit next to each other."""
 
 
