@@ -113,7 +113,7 @@ def draw(out, reports, reached):
         report.plot(axes)
         axes[0].set_title(f"{name}: spectrum")
         axes[1].set_title(f"{name}: layers")
-        axes[2].set_title(f"{report.verdict} (training then reached {reached[name]:.0%} accuracy)")
+        axes[2].set_title(f"{report.verdict}\n(training then reached {reached[name]:.0%} accuracy)")
     low = min(axes[0].get_xlim()[0] for axes in rows)
     high = max(axes[0].get_xlim()[1] for axes in rows)
     for axes in rows:

@@ -9,6 +9,7 @@ from scipy import stats
 from plastax_benchmarks.report.curves import all_panels, band, panels, running_mean
 from plastax_benchmarks.report.figure import apart, draw, panel_figure
 from plastax_benchmarks.report.group import group_runs
+from plastax_benchmarks.report.quantities import UNLIMITED, limits_of
 from plastax_benchmarks.report.read import read_runs
 
 
@@ -85,6 +86,22 @@ def test_bands_are_intervals_of_the_mean_and_with_two_seeds_the_range():
     low, high = band(values[:, :2])
     np.testing.assert_array_equal(low, values[:, :2].min(1))
     np.testing.assert_array_equal(high, values[:, :2].max(1))
+
+
+def test_bands_stay_where_values_can_be(tmp_path):
+    fields = {"dead_fraction": lambda seed, task: 0.01 * seed, "effective_rank": lambda seed, task: {"a": 0.5 * seed}}
+    values = [[0.9] * 8, [1.0] * 8, [1.0] * 8]
+    runs = [write_run(tmp_path / method, values, method=method, **fields) for method in ("bp", "reset")]
+    found = {panel.name: panel for panel in all_panels(group_of(*runs))}
+    ends = {name: band(panel.curves[0].values, panel.limits) for name, panel in found.items()}
+    assert ends["dead_fraction"][0].max() == ends["effective_rank"][0].max() == 0.0
+    assert ends["online_accuracy"][1].max() == 1.0
+    # Without limits they would be outside.
+    assert band(found["online_accuracy"].curves[0].values)[1].max() > 1.0
+    assert band(found["effective_rank"].curves[0].values)[0].max() < 0.0
+    # Gaps have both signs, and rewards any value.
+    assert found["gap"].limits == limits_of("reward") == UNLIMITED
+    assert limits_of("epsilon_rank") == limits_of("test_loss") == (0.0, np.inf)
 
 
 @pytest.mark.parametrize(

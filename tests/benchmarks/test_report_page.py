@@ -254,10 +254,65 @@ def test_latex_is_escaped_and_has_minus_signs():
     assert r"a\_b & $-$0.1 ($-$0.2 to +0.3) \\" in text
     assert r"c & -- \\" in text
     assert text.count("&") == 4  # One is escaped.
+    assert text.count("table*") == 0
     assert escape_latex("\\^~#$<±>|") == (
         r"\textbackslash{}\textasciicircum{}\textasciitilde{}\#\$\textless{}$\pm$\textgreater{}\textbar{}"
     )
     assert escape_latex("continual-imagenet") == "continual-imagenet"
+
+
+def test_wide_latex_tables_have_several_lines_in_their_head_and_fit_the_text():
+    columns = ("method", "interquartile mean (95 % bootstrap interval)", "seeds", "minus bp (95 % interval)")
+    rows = (("bp", "0.713 (0.700 to 0.720)", "5", "-"),)
+    text = as_latex(Section("t", columns, rows))
+    # As wide as the cells below, but not narrower than a word or two.
+    assert r"method & \shortstack[r]{interquartile mean \\ (95~\% bootstrap \\ interval)} & seeds &" in text
+    assert r"\shortstack[r]{minus bp \\ (95~\% \\ interval)} \\" in text
+    assert r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%" in text
+    assert text.count("{") == text.count("}")
+    wide = as_latex(Section("t", (*columns, "dead", "rank"), ((*rows[0], "1", "2"),)))
+    assert wide.startswith("\\begin{table*}\n")
+    assert wide.endswith("\\end{table*}\n")
+
+
+def test_the_tex_file_names_its_packages(methods):
+    _, out, _ = methods
+    text = (out / "tables.tex").read_text()
+    assert text.startswith("% Needs \\usepackage{booktabs} and \\usepackage{graphicx}.\n")
+
+
+def spectra_of(out):
+    """The titles of the panels in the figure of spectra."""
+    (path,) = (out / "figures").glob("*-spectra.svg")
+    texts = [element.text for element in ElementTree.parse(path).iter("{http://www.w3.org/2000/svg}text")]
+    return [text for text in texts if text and text.startswith("start of task")]
+
+
+def test_spectra_of_chosen_tasks(tmp_path, small_report, capsys):
+    run = write_run(tmp_path / "a", EIGHT)
+    write_run(tmp_path / "plain", EIGHT, method="l2")
+    (run / "reports").mkdir()
+    for task in (0, 2, 4, 6, 7):
+        (run / "reports" / f"task{task:05}-seed0-start-held_out.json").write_text(small_report.to_json())
+    report([tmp_path], tmp_path / "out")
+    assert len(spectra_of(tmp_path / "out")) == 4
+    for words in (("3,8",), ("3", "8"), ("8,", "3")):
+        report([tmp_path], tmp_path / "out", spectra_tasks=words)
+        assert spectra_of(tmp_path / "out") == ["start of task 3", "start of task 8"]
+    assert 'class="wide"' in (tmp_path / "out" / "index.html").read_text()
+    with pytest.raises(SystemExit, match=r"start of task 2, 9: spectra are stored for 1, 3, 5, 7, 8"):
+        report([tmp_path], tmp_path / "out", spectra_tasks=("2,3,9",))
+    with pytest.raises(SystemExit, match=r"no spectra are stored .*--diagnose-every"):
+        report([tmp_path / "plain"], tmp_path / "out", spectra_tasks=("1",))
+    for word in ("0", "one", "-3"):
+        with pytest.raises(SystemExit, match="--spectra-tasks takes numbers of tasks"):
+            report([tmp_path], tmp_path / "out", spectra_tasks=(word,))
+    with pytest.raises(SystemExit, match="--spectra-tasks needs --out"):
+        report([tmp_path], spectra_tasks=("1",))
+    # A report that follows runs waits for those that are not stored yet.
+    report([tmp_path], tmp_path / "live", live=True, spectra_tasks=("3,6",))
+    assert spectra_of(tmp_path / "live") == ["start of task 3"]
+    capsys.readouterr()
 
 
 def test_live_ends_when_all_runs_are_complete(tmp_path, monkeypatch, capsys):
@@ -313,6 +368,6 @@ def test_live_waits_for_the_first_task_and_stops_on_ctrl_c(tmp_path, monkeypatch
 def test_the_command_names_the_files(tmp_path, capsys):
     report([write_run(tmp_path / "a", EIGHT)], tmp_path / "out")
     said = re.sub(r"\s+", " ", capsys.readouterr().err)
-    for name in ("index.html", "tables.md", "tables.tex", "summary.json", "report.png", "figures/"):
+    for name in ("index.html", "tables.md", "tables.tex", "summary.json", "report.png", "report.svg", "figures/"):
         assert name in said
         assert (tmp_path / "out" / name).exists()

@@ -190,7 +190,8 @@ def test_the_filter_keeps_parabolas_and_short_curves():
 def switches(weighted, accuracy, raw=300.0):
     """Two seeds, the second a little higher."""
     values = np.array([weighted, np.add(weighted, 1)]).T
-    return Switches(np.arange(len(weighted)), values, np.full_like(values, raw), np.array([accuracy, accuracy]).T)
+    raw_values, results = np.full_like(values, raw), np.array([accuracy, accuracy]).T
+    return Switches(np.arange(len(weighted)), values, raw_values, results, size=400)
 
 
 def test_claims_about_the_linearized_network():
@@ -207,6 +208,12 @@ def test_claims_about_the_linearized_network():
     assert low_rank.numbers["rank"] == pytest.approx(5 - 12.5)
     moved = found["no regularizer"]._replace(raw=np.linspace(300, 100, 16).reshape(8, 2))
     assert claims({"no regularizer": moved})[1].answer == "disagrees"
+    # At its maximum, a rank cannot show a change.
+    saturated = claims({"no regularizer": switches(falling, accuracy, raw=400.0)})[1]
+    assert saturated.answer == by_interval(None)
+    assert "all 400 eigenvalues are above the threshold" in saturated.words
+    almost = found["no regularizer"]._replace(raw=np.where(np.arange(16).reshape(8, 2) == 15, 399.0, 400.0))
+    assert claims({"no regularizer": almost})[1].answer == "agrees"
     constant = claims({"no regularizer": switches([3.0] * 8, accuracy)})[0]
     assert constant.answer == "undecided"
 

@@ -5,11 +5,14 @@ import json
 
 import pytest
 from json_lines import write_lines
+from matplotlib.text import Text
 from reproduce_support import finish, with_rank
 
 from plastax_benchmarks._errors import UsageError
 from plastax_benchmarks.cli.reproduce import reproduce
-from plastax_benchmarks.reproduce import curvature, scales, spectra
+from plastax_benchmarks.report.spectrum_grid import SpectrumGrid, SpectrumRow
+from plastax_benchmarks.report.style import PAGE, method_look
+from plastax_benchmarks.reproduce import curvature, curves, scales, spectra
 from plastax_benchmarks.reproduce.catalog import FIGURES
 from plastax_benchmarks.reproduce.figure import Drawn, Material, measurement_file
 from plastax_benchmarks.reproduce.need import chosen_runs, read_finished
@@ -138,6 +141,66 @@ def test_curvature_goes_along_with_accuracy(small, tmp_path, small_report):
     assert len(drawn.claims) == 4
     assert [claim.answer for claim in drawn.claims] == ["agrees"] * 4
     assert all(claim.numbers["slope"] > 0 for claim in drawn.claims)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "marked"),
+    [
+        ({0: 50.0, 5: 2.0, 10: 8.0}, [10, 5]),
+        ({0: 50.0, 5: 2.0, 10: 2.0}, [5, 10]),
+        ({0: 50.0, 5: 2.0}, [5]),
+        ({0: 50.0}, [0]),
+    ],
+)
+def test_spectra_with_the_most_and_the_least_curvature_are_marked(small_report, ranks, marked):
+    reports = {task: with_rank(small_report, value) for task, value in ranks.items()}
+    row = SpectrumRow("bp", method_look("bp"), 0, reports)
+    assert curvature.marked_tasks(SpectrumGrid("start", "held_out", tuple(ranks), (row,))) == marked
+
+
+def test_marks_have_the_same_color_in_the_panel_and_in_the_titles(small, tmp_path, small_report, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(curvature, "save_figure", lambda figure, path: drawn.append(figure) or ())
+    needs = [need for need in curvature.needs("laptop") if need.config.problem.name == "continual-imagenet"]
+    for need in needs:
+        finish(
+            tmp_path / "runs" / need.name,
+            need,
+            accuracy_of(need),
+            rank=lambda seed, task: 90.0 - 3 * task + seed,
+            report=lambda task: with_rank(small_report, {0: 50.0, 5: 2.0, 10: 8.0}[task]),
+        )
+    curvature.draw_curvature(material_of(needs, tmp_path))
+    points, *below = drawn[0].axes
+    titles = [axis.get_title("left") for axis in below]
+    assert [title[:18] for title in titles] == ["■ start of task 11", "▲ start of task 6:"]
+    marks = {line.get_marker(): line.get_color() for line in points.lines if line.get_marker() in ("s", "^")}
+    assert marks == {"s": "red", "^": "red"}
+    assert {text.get_color() for axis in below for text in axis.findobj(Text) if text.get_text() in titles} == {"red"}
+
+
+@pytest.mark.parametrize(("count", "shape"), [(1, (1, 2)), (2, (2, 2)), (3, (2, 3)), (4, (4, 2))])
+def test_performance_fits_on_a_page(small, tmp_path, monkeypatch, count, shape):
+    from plastax_benchmarks.report.group import group_runs
+    from plastax_benchmarks.report.quantities import ONLINE
+
+    (need, *_) = performance_needs("laptop")
+    finish(tmp_path / "runs" / need.name, need, lambda seed, task: 0.97 + 0.03 * (seed % 2))
+    (group,), _ = group_runs(read_finished([tmp_path / "runs"]))
+    drawn = []
+    monkeypatch.setattr(curves, "save_figure", lambda figure, path: drawn.append(figure) or ())
+    rows = [[curves.Panel(group, ONLINE, f"{name} {place}") for place in range(count)] for name in ("upper", "lower")]
+    curves.draw_curves(rows, tmp_path / "figure", "none")
+    (figure,) = drawn
+    assert figure.get_figwidth() == PAGE
+    assert figure.axes[0].get_gridspec().get_geometry() == shape
+    # With four, the last two are below both rows of the first two.
+    titles = [axis.get_title("left") for axis in figure.axes]
+    if count == 4:
+        assert titles[:4] == ["upper 0", "upper 1", "lower 0", "lower 1"]
+    # No accuracy is above 1.
+    bands = [band.get_paths()[0].vertices[:, 1] for axis in figure.axes for band in axis.collections]
+    assert max(map(max, bands)) == 1.0
 
 
 def test_different_thresholds_do_not_decide(small, tmp_path):

@@ -62,10 +62,11 @@ def main(arguments: list[str] | None = None) -> None:
     if options.json:
         print(json.dumps(results.as_json(found), indent=1))
         return
-    for half in results.HALVES:
+    for half in (*results.HALVES, results.BOTH):
         if half in found:
             own = found[half]
-            print(f"{half} half: {own['points']} networks at the start of a task, {own['impaired']} end impaired")
+            words = half if half == results.BOTH else f"{half} half"
+            print(f"{words}: {own['points']} networks at the start of a task, {own['impaired']} end impaired")
             print(table(results.table_rows(found, half)), end="\n\n")
     print(table(results.claim_rows(found)))
     print(f"Rows: {path}   Analysis: {options.out / 'analysis.json'}   Figure: {options.out / 'figure.png'}")

@@ -1,5 +1,6 @@
 """`plastax report`: a page, tables and figures from runs that are finished or still running."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ def report(
     quantity: str | None = None,
     live: bool = False,
     every: int = 30,
+    spectra_tasks: tuple[str, ...] = (),
 ) -> None:
     """Compare runs: which methods keep learning, and the state of the networks at the end.
 
@@ -37,6 +39,8 @@ def report(
             the main one of the problem.
         live: rewrite the files while runs continue, until all are complete or until Ctrl-C; the page reloads itself.
         every: seconds between checks of the runs with --live.
+        spectra_tasks: tasks whose spectra are drawn, counted from 1, such as 1,20,39; by default, at most four of those
+            that the runs have stored.
 
     """
     from ..report.contents import collect
@@ -45,8 +49,9 @@ def report(
 
     try:
         if live:
-            return _live(runs, out, smooth, quantity, every)
-        contents = collect(runs, smooth=smooth, quantity=quantity)
+            return _live(runs, out, smooth, quantity, every, _task_numbers(spectra_tasks))
+        contents = collect(runs, smooth=smooth, quantity=quantity, spectra_tasks=_task_numbers(spectra_tasks))
+        _check_spectra(contents, out)
     except (ValueError, OSError, RunError) as error:
         raise SystemExit(f"plastax report: {error}") from error
     if markdown:
@@ -61,7 +66,34 @@ def report(
         _print_files(out)
 
 
-def _live(runs: list[Path], out: Path | None, smooth: int | None, quantity: str | None, every: int) -> None:
+def _task_numbers(words: Sequence[str]) -> list[int]:
+    """Tasks counted from 0, from numbers counted from 1, with commas or spaces between them."""
+    given = [part for word in words for part in word.split(",") if part]
+    for part in given:
+        if not part.isdecimal() or int(part) < 1:
+            raise ValueError(f"--spectra-tasks takes numbers of tasks, counted from 1, such as 1,20,39; got {part!r}")
+    return [int(part) - 1 for part in given]
+
+
+def _check_spectra(contents: "Contents", out: Path | None) -> None:
+    """Whether there is something to draw if spectra are asked for."""
+    if not contents.spectra_tasks:
+        return
+    if out is None:
+        raise ValueError("--spectra-tasks needs --out: the folder to write the figures into")
+    from ..report.spectrum_grid import check_stored
+
+    check_stored([line for problem in contents.problems for line in problem.group.lines], contents.spectra_tasks)
+
+
+def _live(
+    runs: list[Path],
+    out: Path | None,
+    smooth: int | None,
+    quantity: str | None,
+    every: int,
+    spectra_tasks: Sequence[int],
+) -> None:
     from ..report.live import follow
 
     if out is None:
@@ -72,7 +104,17 @@ def _live(runs: list[Path], out: Path | None, smooth: int | None, quantity: str 
         raise ValueError(f"--every must be at least 1 second, got {every}")
     print(f"Open {out / 'index.html'} in a browser. Ctrl-C ends.", flush=True)
     complete = follow(
+<<<<<<< HEAD
         runs, out, smooth=smooth, quantity=quantity, every=every, log=lambda words: print(words, flush=True)
+=======
+        runs,
+        out,
+        smooth=smooth,
+        quantity=quantity,
+        spectra_tasks=spectra_tasks,
+        every=every,
+        tell=lambda words: print(words, flush=True),
+>>>>>>> report2
     )
     print("All runs are complete." if complete else "Stopped. The runs continue; the page is no longer updated.")
 

@@ -48,7 +48,10 @@ class Problem:
 
 @dataclass(frozen=True)
 class Contents:
-    """A whole report. `overview` is there for several problems. `left_out` are notes on runs without results."""
+    """A whole report. `overview` is there for several problems. `left_out` are notes on runs without results.
+
+    `spectra_tasks` are the tasks whose spectra are drawn, counted from 0; if empty, some are chosen.
+    """
 
     problems: tuple[Problem, ...]
     overview: dict[str, Any] | None
@@ -56,6 +59,7 @@ class Contents:
     runs: tuple[Run, ...]
     smooth: int | None
     quantity: str | None
+    spectra_tasks: tuple[int, ...] = ()
 
     @property
     def parts(self) -> list[tuple[list[Section], str, list[str]]]:
@@ -77,7 +81,13 @@ class Contents:
         return {"overview": self.overview, "problems": problems, "left_out": list(self.left_out)}
 
 
-def collect(folders: Sequence[Path], *, smooth: int | None = None, quantity: str | None = None) -> Contents:
+def collect(
+    folders: Sequence[Path],
+    *,
+    smooth: int | None = None,
+    quantity: str | None = None,
+    spectra_tasks: Sequence[int] = (),
+) -> Contents:
     """Reads runs that are finished or still running.
 
     **Arguments:**
@@ -85,6 +95,8 @@ def collect(folders: Sequence[Path], *, smooth: int | None = None, quantity: str
     - `folders`: run folders, or folders with run folders below them.
     - `smooth`: tasks in the running mean of curves; by default 1 up to 100 tasks, else a fiftieth of them.
     - `quantity`: the field to compare methods by; by default the main quantity of each problem.
+    - `spectra_tasks`: the tasks whose spectra are drawn, counted from 0; by default at most four of those that are
+      stored. Those that are not stored are left out.
     """
     if not folders:
         raise ValueError("name at least one run folder, or a folder with runs below it")
@@ -96,7 +108,7 @@ def collect(folders: Sequence[Path], *, smooth: int | None = None, quantity: str
         raise ValueError("nothing to report: " + "; ".join(left_out))
     problems = tuple(_problem(group, smooth, quantity) for group in groups)
     whole = overview([problem.summary for problem in problems])
-    return Contents(problems, whole, tuple(left_out), tuple(runs), smooth, quantity)
+    return Contents(problems, whole, tuple(left_out), tuple(runs), smooth, quantity, tuple(spectra_tasks))
 
 
 def _problem(group: Group, smooth: int | None, quantity: str | None) -> Problem:

@@ -18,6 +18,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+MARKED = "red"
+"""The color of points that are marked."""
+
+MARKS = {"■": "s", "▲": "^"}
+"""How points are marked: characters for titles, and matplotlib's names of the same markers."""
+
+
 class Point(NamedTuple):
     """A network at a task. `rank` is its normalized epsilon-rank at the start of the task.
 
@@ -144,7 +151,7 @@ def draw_points(axis: "Axes", found: CurvaturePoints, marked: Sequence[Point] = 
 
     - `axis`: of matplotlib.
     - `found`: from `curvature_points`.
-    - `marked`: up to two points to mark with a red square and a red triangle, such as those of two spectra.
+    - `marked`: up to two points to mark as in `MARKS`, such as those of two spectra.
     """
     fit = fit_line(found.points)
     for label in dict.fromkeys(point.label for point in found.points):
@@ -163,12 +170,12 @@ def draw_points(axis: "Axes", found: CurvaturePoints, marked: Sequence[Point] = 
     if fit is not None:
         ends = np.array([min(point.rank for point in found.points), max(point.rank for point in found.points)])
         axis.plot(ends, fit.intercept + fit.slope * ends, color="#222222", ls=":", lw=1.3)
-    for point, marker in zip(marked, "s^", strict=False):
+    for point, marker in zip(marked, MARKS.values(), strict=False):
         axis.plot(
             point.rank,
             point.result,
             marker,
-            color="red",
+            color=MARKED,
             ms=7,
             mec="white",
             label=f"{point.label}, task {number(point.task, 'task')}",

@@ -8,7 +8,7 @@ import numpy as np
 from .epsilon_rank import at_switches
 from .group import Group, Line
 from .pairs import with_new_network
-from .quantities import TEST, Quantity, quantities
+from .quantities import TEST, UNLIMITED, Quantity, limits_of, quantities
 from .read import number
 from .statistics import interval_half_widths
 
@@ -33,13 +33,14 @@ class Curve(NamedTuple):
 class Panel(NamedTuple):
     """The content of one pair of axes. A single method is shown with the new network on the same tasks.
 
-    `name` is that of its file.
+    `name` is that of its file. Bands do not leave the `limits` of what is shown.
     """
 
     name: str
     title: str
     curves: list[Curve]
     fresh: Curve | None = None
+    limits: tuple[float, float] = UNLIMITED
 
 
 def all_panels(group: Group, window: int = 1, quantity: str | None = None) -> list[Panel]:
@@ -64,7 +65,8 @@ def all_panels(group: Group, window: int = 1, quantity: str | None = None) -> li
     eps = {row.get("eps") for line in group.lines for row in line.diagnostics}
     threshold = f" (eps {next(iter(eps)):.3g})" if len(eps) == 1 and None not in eps else ""
     title = f"epsilon-rank at the start{threshold}"
-    found.append(Panel("epsilon_rank", title, [curve for curve in ranks if curve.tasks.size]))
+    shown = [curve for curve in ranks if curve.tasks.size]
+    found.append(Panel("epsilon_rank", title, shown, limits=limits_of("epsilon_rank")))
     return [panel for panel in found if panel.curves]
 
 
@@ -90,15 +92,15 @@ def window_of(group: Group, smooth: int | None) -> int:
     return smooth if smooth is not None else 1 if most <= 100 else most // 50
 
 
-def band(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def band(values: np.ndarray, limits: tuple[float, float] = UNLIMITED) -> tuple[np.ndarray, np.ndarray]:
     """The lower and the upper end at each task: Student's 95 % interval of the mean over seeds, or the range.
 
-    `values` are `[task, seed]`.
+    `values` are `[task, seed]`. The interval is cut off at the `limits` of the quantity.
     """
     if values.shape[1] < FEWEST_SEEDS:
         return values.min(1), values.max(1)
     mean, half = values.mean(1), interval_half_widths(values)
-    return mean - half, mean + half
+    return np.clip(mean - half, *limits), np.clip(mean + half, *limits)
 
 
 def words_for_curves(group: Group, window: int) -> str:
@@ -133,7 +135,7 @@ def _panel(
     new = smooth(group.lines[0], fresh) if fresh and len(group.lines) == 1 else None
     new = new if new is not None and new.tasks.size else None
     name = field if layer is None else f"{field}_{layer}"
-    return Panel(name, title, [curve for curve in curves if curve.tasks.size], new)
+    return Panel(name, title, [curve for curve in curves if curve.tasks.size], new, limits_of(field))
 
 
 def _gaps(group: Group, main: Quantity, window: int) -> Panel:

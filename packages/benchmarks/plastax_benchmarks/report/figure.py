@@ -38,11 +38,11 @@ def draw(runs: Sequence[Path], path: Path, smooth: int | None = None) -> None:
     groups, left_out = group_runs(run for folder in runs for run in read_runs(folder))
     if not groups:
         raise ValueError("nothing to draw: " + "; ".join(left_out or ["no run was given"]))
-    draw_groups(groups, path, smooth)
+    save_png(groups_figure(groups, smooth), path, dpi=150)
 
 
-def draw_groups(groups: Sequence[Group], path: Path, smooth: int | None = None, quantity: str | None = None) -> None:
-    """Draws groups below each other; see `draw`. `quantity` is the field of the first panel."""
+def groups_figure(groups: Sequence[Group], smooth: int | None = None, quantity: str | None = None) -> "Figure":
+    """A figure of groups below each other; see `draw`. `quantity` is the field of the first panel."""
     parts = [
         (group, window, panels(group, window, quantity)) for group in groups for window in [window_of(group, smooth)]
     ]
@@ -61,7 +61,7 @@ def draw_groups(groups: Sequence[Group], path: Path, smooth: int | None = None, 
         for subfigure, (group, window, contents), lines in zip(subfigures, parts, rows, strict=True):
             axes = subfigure.subplots(lines, count, squeeze=False).ravel()
             _draw_group(subfigure, axes, group, window, contents, height, every_panel=longest <= LONGEST_LABEL)
-    save_png(figure, path, dpi=150)
+    return figure
 
 
 def panel_figure(panel: Panel, group: Group) -> "Figure":
@@ -136,7 +136,7 @@ def _draw_panel(axis: "Axes", panel: Panel, group: Group, height: float | None) 
         mean = curve.values.mean(1)
         axis.plot(curve.numbers, mean, lw=1.2, marker=few, ms=2.5, color=color, ls=style)
         if curve.values.shape[1] > 1 and not curve.line.is_yardstick:
-            axis.fill_between(curve.numbers, *band(curve.values), color=color, alpha=opacity, lw=0)
+            axis.fill_between(curve.numbers, *band(curve.values, panel.limits), color=color, alpha=opacity, lw=0)
     if panel.fresh is not None:
         axis.plot(
             panel.fresh.numbers, panel.fresh.values.mean(1), color="#111111", ls="--", lw=1.2, label="a new network"

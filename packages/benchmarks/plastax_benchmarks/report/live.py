@@ -1,10 +1,11 @@
 """Rewrites a report while runs continue."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from time import sleep
 
-from .contents import collect
+from .contents import Contents, collect
 from .provenance import unfinished
 from .read import run_folders
 from .write import write_report
@@ -16,6 +17,7 @@ def follow(
     *,
     smooth: int | None = None,
     quantity: str | None = None,
+    spectra_tasks: Sequence[int] = (),
     every: int = 30,
     log: Callable[[str], None] = lambda words: None,
 ) -> bool:
@@ -23,7 +25,7 @@ def follow(
 
     **Arguments:**
 
-    - `folders`, `smooth`, `quantity`: as in `collect`.
+    - `folders`, `smooth`, `quantity`, `spectra_tasks`: as in `collect`.
     - `out`: the folder of the report.
     - `every`: the seconds between checks of the runs.
     - `log`: called with a sentence whenever something has changed.
@@ -32,13 +34,14 @@ def follow(
 
     Whether all runs are complete. A run that was killed never is.
     """
+    collected = partial(collect, smooth=smooth, quantity=quantity, spectra_tasks=spectra_tasks)
     seen, said = None, ""
     try:
         while True:
             state = _state(folders)
             if state != seen:
                 seen = state
-                words, complete = _write(folders, out, smooth, quantity, every)
+                words, complete = _write(folders, out, collected, every)
                 if words != said:
                     log(words)
                 said = words
@@ -50,13 +53,13 @@ def follow(
 
 
 def _write(
-    folders: Sequence[Path], out: Path, smooth: int | None, quantity: str | None, every: int
+    folders: Sequence[Path], out: Path, collected: Callable[[Sequence[Path]], Contents], every: int
 ) -> tuple[str, bool]:
     """Writes the report once. Returns a sentence about the runs, and whether all are complete."""
     started = [folder for folder in folders if any(map(_has_rows, run_folders(folder)))]
     if not started:
         return "Waiting for the first task to end.", False
-    contents = collect(started, smooth=smooth, quantity=quantity)
+    contents = collected(started)
     known = {run.path.resolve() for run in contents.runs}
     left = {run.path.name: words for run in contents.runs if (words := unfinished(run))}
     left |= {run.name: "not yet started" for run in _runs(folders) if run.resolve() not in known}

@@ -103,16 +103,16 @@ def chart_data(problem: Problem) -> dict[str, Any]:
                 "name": panel.name,
                 "title": panel.title,
                 "x": x,
-                "curves": [{"line": place, **_curve_data(curve, x)} for place, curve in curves],
+                "curves": [{"line": place, **_curve_data(curve, x, panel.limits)} for place, curve in curves],
             }
         )
     unit = problem.group.lines[0].unit
     return {"name": problem.group.problem, "unit": unit, "lines": lines, "panels": panels}
 
 
-def _curve_data(curve: Curve, x: Sequence[int]) -> dict[str, Any]:
+def _curve_data(curve: Curve, x: Sequence[int], limits: tuple[float, float]) -> dict[str, Any]:
     rows = {task: place for place, task in enumerate(curve.numbers.tolist())}
-    low, high = band(curve.values)
+    low, high = band(curve.values, limits)
 
     def at(values: np.ndarray) -> list[float | None]:
         return [float(f"{values[rows[task]]:.6g}") if task in rows else None for task in x]
@@ -176,7 +176,8 @@ def _problem(problem: Problem, figures: Figures, index: int, tables: list[Sectio
     ]
     if figures.spectra:
         content.append(tag("h3", "Hessian spectra"))
-        content += [_figure(path, f"Densities of eigenvalues on {words}.") for words, path in figures.spectra.items()]
+        spectra = figures.spectra.items()
+        content += [_figure(path, f"Densities of eigenvalues on {words}.", wide=True) for words, path in spectra]
     if figures.curvature:
         content.append(tag("h3", "Curvature against results"))
         content.append(tag("p", _CURVATURE, class_="small"))
@@ -234,8 +235,12 @@ def _chart(panel: Panel, svg: Path, problem: int, place: int) -> Element:
     )
 
 
-def _figure(svg: Path, title: str) -> Element:
-    return tag("figure", tag("figcaption", title, _files(svg)), tag("img", src=_data_uri(svg), alt=title))
+def _figure(svg: Path, title: str, *, wide: bool = False) -> Element:
+    """A picture. One as wide as a page scrolls on narrow screens."""
+    picture = tag("img", src=_data_uri(svg), alt=title)
+    if wide:
+        picture = tag("div", picture, class_="wide", tabindex="0")
+    return tag("figure", tag("figcaption", title, _files(svg)), picture)
 
 
 def _files(svg: Path) -> Element:
@@ -302,9 +307,9 @@ def _runs(contents: Contents, tables: list[Section]) -> Element:
                 tag("p", "Run it again:") if found.command else None,
                 tag("pre", found.command or "This configuration is not one of plastax."),
                 tag("p", "config.json"),
-                tag("pre", found.config),
+                tag("pre", found.config, class_="json"),
                 tag("p", "environment.json"),
-                tag("pre", found.environment or "missing"),
+                tag("pre", found.environment or "missing", class_="json"),
             )
         )
     state = tag("details", tag("summary", f"State of {len(section.rows)} runs"), _table(section, tables))

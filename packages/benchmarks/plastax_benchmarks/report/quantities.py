@@ -1,10 +1,21 @@
 """How well tasks were learned: the measures of each problem, and the main one, which `report` and `best` go by."""
 
 from collections.abc import Collection, Sequence
+from math import inf
 from typing import NamedTuple
 
 from .._errors import UsageError, did_you_mean
 from .group import Group
+
+
+UNLIMITED = (-inf, inf)
+
+
+def limits_of(field: str) -> tuple[float, float]:
+    """The smallest and the largest possible value of a field of the metrics. Bands of figures do not leave them."""
+    if field.endswith(("accuracy", "fraction")):
+        return 0.0, 1.0
+    return (0.0, inf) if field.endswith(("loss", "rank", "length")) else UNLIMITED
 
 
 class Quantity(NamedTuple):

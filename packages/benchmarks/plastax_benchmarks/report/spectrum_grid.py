@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from plastax_diagnostics import PlasticityReport, draw_density, stretch_eigenvalue_axis
 
+from .._errors import UsageError
 from ..runs import ReportPlace, swept_name
 from .group import Line
 from .read import Run
@@ -57,17 +58,18 @@ def stored_spectra(
     **Arguments:**
 
     - `lines`: the lines of a problem, one row for each that has reports.
-    - `tasks`: the tasks to show, counted from 0; by default at most four, spread over those that most lines have.
+    - `tasks`: the tasks to show, counted from 0, as far as any line has them; by default at most four, spread over
+      those that most lines have.
     - `seed`: the seed; by default the first that most lines have.
     - `when`: `"start"` or `"end"` of a task.
     - `rows`: `"held_out"` or `"train"`.
     """
     known = {line.label: _places(line, when, rows) for line in lines}
-    places = [place for own in known.values() for place in own]
+    places = [place for own in known.values() for place in own if not tasks or place.task in tasks]
     if seed is None:
         seed = _most_common([place.seed for place in places], 1)[0] if places else 0
     of_seed = [place.task for place in places if place.seed == seed]
-    chosen = tuple(sorted(tasks or _most_common(of_seed, MOST_TASKS)))
+    chosen = tuple(sorted({place.task for place in places} if tasks else _most_common(of_seed, MOST_TASKS)))
     networks = []
     for line in lines:
         reports = {
@@ -78,6 +80,17 @@ def stored_spectra(
         if reports:
             networks.append(SpectrumRow(line.label, look_of(line, lines), seed, reports))
     return SpectrumGrid(when, rows, chosen, tuple(networks)) if networks else None
+
+
+def check_stored(lines: Sequence[Line], tasks: Sequence[int], when: str = "start", rows: str = "held_out") -> None:
+    """Raises a `UsageError` for tasks, counted from 0, whose spectra none of the lines has."""
+    stored = {place.task + 1 for line in lines for place in _places(line, when, rows)}
+    missing = ", ".join(str(task + 1) for task in tasks if task + 1 not in stored)
+    if not missing:
+        return
+    listed = ", ".join(map(str, sorted(stored)))
+    known = f"spectra are stored for {listed}" if stored else "store them with `plastax run --diagnose-every`"
+    raise UsageError(f"no spectra are stored for the {when} of task {missing}: {known}")
 
 
 def spectrum_figure(grid: SpectrumGrid, width: float = PAGE) -> "Figure":

@@ -121,20 +121,21 @@ def new_figure(width: float, height: float) -> "Figure":
     return figure
 
 
-def save_figure(figure: "Figure", path: Path) -> tuple[Path, Path]:
+def save_figure(figure: "Figure", path: Path, dpi: int = 200) -> tuple[Path, Path]:
     """Writes a figure as PNG for slides and as SVG for papers. The same figure gives the same bytes.
 
     **Arguments:**
 
     - `figure`: the figure.
     - `path`: where to write it, without a suffix.
+    - `dpi`: pixels per inch of the PNG.
 
     **Returns:**
 
     The paths of both files.
     """
     png, svg = (path.with_name(f"{path.name}.{suffix}") for suffix in ("png", "svg"))
-    save_png(figure, png, dpi=200)
+    save_png(figure, png, dpi)
     write_file(svg, as_svg(figure))
     return png, svg
 

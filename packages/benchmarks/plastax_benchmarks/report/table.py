@@ -1,6 +1,7 @@
 """A table as text, for the terminal, for Markdown and for LaTeX."""
 
 import re
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -10,6 +11,14 @@ if TYPE_CHECKING:
 
 
 NOTHING = "-"
+
+WIDEST = 5
+"""LaTeX tables with more columns use the full page where a page has two columns of text."""
+
+SHORTEST_LINE = 12
+"""Characters in a line of the head of a LaTeX table, if the cells below are not longer."""
+
+LATEX_PACKAGES = r"% Needs \usepackage{booktabs} and \usepackage{graphicx}."
 
 
 class Section(NamedTuple):
@@ -68,20 +77,28 @@ def as_markdown(section: Section) -> str:
 
 
 def as_latex(section: Section) -> str:
-    """A section as a LaTeX table, which needs the package booktabs. Text is escaped."""
+    """A section as a LaTeX table, which needs `LATEX_PACKAGES`. Text is escaped, and the head has several lines.
+
+    A table that is wider than the text is scaled down to its width. Others keep their size.
+    """
     columns = "l" + "r" * (len(section.columns) - 1)
-    lines = [_latex_row(section.columns), r"\midrule", *map(_latex_row, section.rows)]
+    table = "table*" if len(section.columns) > WIDEST else "table"
     return "\n".join(
         [
-            r"\begin{table}",
+            rf"\begin{{{table}}}",
             r"\centering",
+            r"\small",
+            r"\setlength{\tabcolsep}{4pt}",
             rf"\caption{{{escape_latex(section.title)}}}",
+            r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
             rf"\begin{{tabular}}{{{columns}}}",
             r"\toprule",
-            *lines,
+            " & ".join(_latex_head(section, column) for column in range(len(section.columns))) + r" \\",
+            r"\midrule",
+            *map(_latex_row, section.rows),
             r"\bottomrule",
-            r"\end{tabular}",
-            r"\end{table}",
+            r"\end{tabular}}",
+            rf"\end{{{table}}}",
             "",
         ]
     )
@@ -90,6 +107,15 @@ def as_latex(section: Section) -> str:
 def escape_latex(text: str) -> str:
     """Text with LaTeX's special characters escaped."""
     return text.translate(_LATEX)
+
+
+def _latex_head(section: Section, column: int) -> str:
+    """The name of a column in lines that are about as wide as the cells below."""
+    width = max([SHORTEST_LINE, *(len(row[column]) for row in section.rows)])
+    name = section.columns[column].replace(" %", "\N{NO-BREAK SPACE}%")
+    lines = textwrap.wrap(name, width, break_long_words=False, break_on_hyphens=False)
+    head = r" \\ ".join(_minus(escape_latex(line)) for line in lines)
+    return head if len(lines) < 2 else rf"\shortstack[{'r' if column else 'l'}]{{{head}}}"
 
 
 def _latex_row(cells: Sequence[str]) -> str:
@@ -117,6 +143,7 @@ _LATEX = str.maketrans(
         ">": r"\textgreater{}",
         "|": r"\textbar{}",
         '"': "''",
+        "\N{NO-BREAK SPACE}": "~",
         "±": r"$\pm$",
         "²": r"\textsuperscript{2}",
         "\n": " ",

@@ -2,19 +2,19 @@
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from .contents import Contents, Problem
 from .curvature_accuracy import curvature_figure
-from .figure import draw_groups, panel_figure
+from .figure import groups_figure, panel_figure
 from .files import write_file
 from .page import Figures, page
 from .style import save_figure
-from .table import as_latex, as_markdown
+from .table import LATEX_PACKAGES, as_latex, as_markdown
 
 
-FILES = ("index.html", "tables.md", "tables.tex", "summary.json", "report.png", "figures/")
+FILES = ("index.html", "tables.md", "tables.tex", "summary.json", "report.png", "report.svg", "figures/")
 """What `write_report` writes."""
 
 
@@ -39,11 +39,13 @@ def write_report(contents: Contents, out: Path, *, reload: int | None = None) ->
     write_file(out / "tables.md", as_text(contents).encode())
     write_file(out / "tables.tex", _latex(contents).encode())
     write_file(out / "summary.json", (json.dumps(contents.numbers, indent=2, allow_nan=False) + "\n").encode())
-    draw_groups(
-        [problem.group for problem in contents.problems], out / "report.png", contents.smooth, contents.quantity
-    )
+    whole = groups_figure([problem.group for problem in contents.problems], contents.smooth, contents.quantity)
+    save_figure(whole, out / "report", dpi=150)
     names = _unique(slug(problem.group.problem) for problem in contents.problems)
-    figures = [_draw(problem, name, out) for problem, name in zip(contents.problems, names, strict=True)]
+    figures = [
+        _draw(problem, name, out, contents.spectra_tasks)
+        for problem, name in zip(contents.problems, names, strict=True)
+    ]
     write_file(out / "index.html", page(contents, figures, reload=reload).encode())
 
 
@@ -52,7 +54,7 @@ def slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "problem"
 
 
-def _draw(problem: Problem, name: str, out: Path) -> Figures:
+def _draw(problem: Problem, name: str, out: Path, spectra_tasks: Sequence[int]) -> Figures:
     """Draws the figures of a problem into files."""
     found = Figures({}, {}, {})
     names = _unique(f"{name}-{slug(panel.name)}" for panel in problem.panels)
@@ -66,7 +68,7 @@ def _draw(problem: Problem, name: str, out: Path) -> Figures:
         # Imports jax, which takes a second.
         from .spectrum_grid import spectrum_figure, stored_spectra
 
-        grid = stored_spectra(problem.group.lines)
+        grid = stored_spectra(problem.group.lines, spectra_tasks)
         if grid is not None:
             words = f"{grid.rows.replace('_', '-')} rows at the {grid.when} of tasks, seed {grid.networks[0].seed}"
             found.spectra[words] = save_figure(spectrum_figure(grid), out / "figures" / f"{name}-spectra")[1]
@@ -75,7 +77,7 @@ def _draw(problem: Problem, name: str, out: Path) -> Figures:
 
 def _latex(contents: Contents) -> str:
     tables = [as_latex(table) for tables, _, _ in contents.parts for table in tables]
-    return "% These tables need \\usepackage{booktabs}.\n\n" + "\n".join(tables)
+    return f"{LATEX_PACKAGES}\n\n" + "\n".join(tables)
 
 
 def _unique(names: Iterable[str]) -> list[str]:

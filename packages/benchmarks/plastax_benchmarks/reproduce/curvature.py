@@ -1,9 +1,12 @@
 """The figure of curvature at the start of a task against accuracy at its end."""
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..report.curvature_accuracy import (
+    MARKED,
+    MARKS,
     CurvaturePoints,
     Point,
     as_words,
@@ -14,7 +17,7 @@ from ..report.curvature_accuracy import (
 from ..report.quantities import TEST
 from ..report.spectra_figure import FLOOR, count
 from ..report.spectrum_grid import HIGHEST, SpectrumGrid, stored_spectra
-from ..report.style import figure_style, new_figure, save_figure
+from ..report.style import COLUMN, PAGE, figure_style, new_figure, save_figure
 from .claim import Answer, Claim
 from .figure import Drawn, Material, PaperFigure
 from .need import Need
@@ -39,16 +42,21 @@ def draw_curvature(material: Material) -> Drawn:
         return Drawn()
     grid, marked = _spectra(material, panels.get(IMAGENET))
     with figure_style():
-        figure = new_figure(3.3 * len(panels), 2.9 + (1.8 if marked else 0.0))
-        heights = [2.9, 1.8][: 2 if marked else 1]
+        columns = min(2, len(panels))
+        rows = math.ceil(len(panels) / columns)
+        heights = [2.7 * rows, 1.8][: 2 if marked else 1]
+        figure = new_figure(PAGE if columns > 1 or marked else COLUMN, sum(heights))
         upper, *lower = figure.subfigures(len(heights), 1, squeeze=False, height_ratios=heights)[:, 0]
-        axes = upper.subplots(1, len(panels), squeeze=False)[0]
-        for axis, (title, found) in zip(axes, panels.items(), strict=True):
+        axes = upper.subplots(rows, columns, squeeze=False).ravel()
+        for axis in axes[len(panels) :]:
+            axis.remove()
+        for axis, (title, found) in zip(axes, panels.items(), strict=False):
             draw_points(axis, found, marked if title == IMAGENET else ())
             axis.set_title(f"{title}\n{axis.get_title(loc='left')}")
             axis.legend()
         if grid is not None and lower:
-            for axis, point, mark in zip(lower[0].subplots(1, len(marked)), marked, "■▲", strict=True):
+            spectra = lower[0].subplots(1, len(marked), squeeze=False)[0]
+            for axis, point, mark in zip(spectra, marked, MARKS, strict=False):
                 _draw_spectrum(axis, grid, point, mark)
         files = save_figure(figure, material.out / FIGURE.name)
     return Drawn(files, tuple(_claim(title, found, _thresholds(material, title)) for title, found in panels.items()))
@@ -77,15 +85,25 @@ def _only(found: CurvaturePoints | None, tasks: range) -> CurvaturePoints | None
 
 
 def _spectra(material: Material, found: CurvaturePoints | None) -> tuple[SpectrumGrid | None, Sequence[Point]]:
-    """The spectra of backprop, and the points closest to the second and to the last of their tasks."""
+    """The spectra of backprop, and the points closest to two of their tasks; see `marked_tasks`."""
     line = material.line(spectra_needs(material.scale, IMAGENET, ("bp",))[0])
     grid = None if line is None else stored_spectra([line])
     if grid is None or found is None:
         return None, ()
     own = [point for point in found.points if point.method == "bp" and point.seed == grid.networks[0].seed]
-    # The first spectrum is that of a new network, before any training.
-    tasks = [grid.tasks[min(1, len(grid.tasks) - 1)], grid.tasks[-1]]
-    return grid, [min(own, key=lambda point: abs(point.task - task)) for task in tasks] if own else ()
+    near = [min(own, key=lambda point: abs(point.task - task)) for task in marked_tasks(grid)] if own else []
+    return grid, list(dict.fromkeys(near))
+
+
+def marked_tasks(grid: SpectrumGrid) -> list[int]:
+    """The tasks of the first network with the largest and with the smallest epsilon-rank, each once.
+
+    The first spectrum, that of a new network before any training, counts only if there is no other.
+    """
+    ranks = {task: report.hessian.epsilon_rank.value for task, report in sorted(grid.networks[0].reports.items())}
+    later = list(ranks)[1:] or list(ranks)
+    largest, smallest = max(later, key=lambda task: ranks[task]), min(later, key=lambda task: (ranks[task], -task))
+    return list(dict.fromkeys([largest, smallest]))
 
 
 def _draw_spectrum(axis: "Axes", grid: SpectrumGrid, point: Point, mark: str) -> None:
@@ -100,7 +118,7 @@ def _draw_spectrum(axis: "Axes", grid: SpectrumGrid, point: Point, mark: str) ->
     axis.set(yscale="log", ylim=(FLOOR, HIGHEST), xlabel="Hessian eigenvalue (dotted: ±eps)", ylabel="density")
     low, high = min(each.hessian.smallest for each in every), max(each.hessian.largest for each in every)
     stretch_eigenvalue_axis(axis, low, high, report.eps)
-    axis.set_title(f"{mark} start of task {task + 1}: {count(report.hessian)} above eps")
+    axis.set_title(f"{mark} start of task {task + 1}: {count(report.hessian)} above eps", color=MARKED)
 
 
 def _thresholds(material: Material, title: str) -> tuple[float, float]:
@@ -128,7 +146,8 @@ def _claim(title: str, found: CurvaturePoints, thresholds: tuple[float, float]) 
 FIGURE = PaperFigure(
     "curvature-accuracy",
     "normalized epsilon-rank at the start of a task against test accuracy at its end, and two spectra",
-    "Each point is a network at a task; points along a rising line mean that little curvature goes with low accuracy.",
+    "Each point is a network at a task; points along a rising line mean that little curvature goes with low accuracy. "
+    "Red: the stored spectra with the largest (square) and the smallest (triangle) epsilon-rank, after the first task.",
     needs,
     draw_curvature,
 )

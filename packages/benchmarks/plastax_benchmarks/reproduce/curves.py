@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ..report.figure import band
+from ..report.curves import band
 from ..report.group import Group, Line
 from ..report.pairs import with_new_network
-from ..report.quantities import Quantity
+from ..report.quantities import UNLIMITED, Quantity, limits_of
 from ..report.read import number
-from ..report.style import Look, figure_style, look_of, new_figure, save_figure
+from ..report.style import PAGE, Look, figure_style, look_of, new_figure, save_figure
+from .figure import columns_of
 from .scales import METHODS
 from .smooth import savitzky_golay
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 LABELS = 4
-"""Labels of the legend that fit below a panel."""
+"""Labels of the legend that fit next to each other."""
 
 
 class Panel(NamedTuple):
@@ -32,6 +33,11 @@ class Panel(NamedTuple):
     quantity: Quantity
     title: str
     gap: bool = False
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """The smallest and the largest possible value."""
+        return UNLIMITED if self.gap else limits_of(self.quantity.field)
 
     def series(self, line: Line) -> tuple[np.ndarray, np.ndarray]:
         """The tasks of a line, and its values as `[task, seed]`. Both are empty if it has none."""
@@ -46,7 +52,8 @@ def draw_curves(rows: Sequence[Sequence[Panel]], path: Path, smooth: str) -> tup
 
     **Arguments:**
 
-    - `rows`: the panels of each row. Rows of one panel become one row.
+    - `rows`: the panels of each row. Long rows are split, and the parts of all rows with the same columns stay below
+      each other. Rows of one panel become one row.
     - `path`: the file, without its ending.
     - `smooth`: `"savgol"` draws smoothed means in front of the means themselves; `"none"` draws means.
 
@@ -54,11 +61,13 @@ def draw_curves(rows: Sequence[Sequence[Panel]], path: Path, smooth: str) -> tup
 
     The files.
     """
-    columns = max(map(len, rows))
-    if columns == 1:  # One problem: its panels are next to each other.
-        rows, columns = [[panel for row in rows for panel in row]], len(rows)
+    longest = max(map(len, rows))
+    if longest == 1:  # One problem: its panels are next to each other.
+        rows, longest = [[panel for row in rows for panel in row]], len(rows)
+    columns = columns_of(longest)
+    rows = [row[start : start + columns] for start in range(0, longest, columns) for row in rows]
     with figure_style():
-        figure = new_figure(3.4 * columns, 2.7 * len(rows) + 0.5)
+        figure = new_figure(PAGE, 2.0 * len(rows) + 0.5)
         axes = figure.subplots(len(rows), columns, squeeze=False)
         for row, panels in zip(axes, rows, strict=True):
             for axis, panel in zip(row, panels, strict=False):
@@ -70,9 +79,7 @@ def draw_curves(rows: Sequence[Sequence[Panel]], path: Path, smooth: str) -> tup
             handles, labels = axis.get_legend_handles_labels()
             found |= dict(zip(labels, handles, strict=True))
         names = sorted(found, key=METHODS.index)
-        figure.legend(
-            [found[name] for name in names], names, loc="outside lower center", ncols=min(len(names), LABELS * columns)
-        )
+        figure.legend([found[name] for name in names], names, loc="outside lower center", ncols=LABELS)
         return save_figure(figure, path)
 
 
@@ -83,7 +90,7 @@ def _draw_panel(axis: "Axes", panel: Panel, smooth: str) -> None:
         tasks, values = panel.series(line)
         if tasks.size:
             places = np.array([number(task, line.unit) for task in tasks.tolist()])
-            _draw_line(axis, line, look_of(line, panel.group.lines), places, values, smooth)
+            _draw_line(axis, line, look_of(line, panel.group.lines), places, values, smooth, panel.limits)
     if panel.gap:
         axis.axhline(0, color="#111111", ls="--", lw=1)
     axis.set_title(panel.title)
@@ -91,7 +98,15 @@ def _draw_panel(axis: "Axes", panel: Panel, smooth: str) -> None:
     axis.set_xlabel("environment step" if panel.group.lines[0].unit == "step" else "task")
 
 
-def _draw_line(axis: "Axes", line: Line, look: Look, places: np.ndarray, values: np.ndarray, smooth: str) -> None:
+def _draw_line(
+    axis: "Axes",
+    line: Line,
+    look: Look,
+    places: np.ndarray,
+    values: np.ndarray,
+    smooth: str,
+    limits: tuple[float, float],
+) -> None:
     color, style, _ = look
     mean = values.mean(1)
     shown = savitzky_golay(mean) if smooth == "savgol" else mean
@@ -99,7 +114,7 @@ def _draw_line(axis: "Axes", line: Line, look: Look, places: np.ndarray, values:
         axis.plot(places, mean, color=color, lw=0.7, alpha=0.3)
     axis.plot(places, shown, color=color, ls=style, lw=1.5, label=line.method)
     if values.shape[1] > 1 and not line.is_yardstick:
-        low, high = band(values)
+        low, high = band(values, limits)
         if smooth == "savgol":
-            low, high = savitzky_golay(low), savitzky_golay(high)
+            low, high = (np.clip(savitzky_golay(end), *limits) for end in (low, high))
         axis.fill_between(places, low, high, color=color, alpha=0.08, lw=0)

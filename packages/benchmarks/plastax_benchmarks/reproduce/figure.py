@@ -73,6 +73,11 @@ class PaperFigure:
         return measurement_file(self.name, out, scale)
 
 
+def columns_of(count: int) -> int:
+    """How many of `count` panels are next to each other: at most three, since text would be too small with more."""
+    return count if count <= 3 else 3 if count % 3 == 0 else 2
+
+
 def measurement_file(figure: str, out: Path, scale: str) -> Path:
     """Where the measurements of a figure are stored."""
     return out / "runs" / f"{figure}-{scale}.json"

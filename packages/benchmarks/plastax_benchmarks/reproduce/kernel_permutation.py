@@ -9,7 +9,7 @@ import numpy as np
 
 import plastax_diagnostics as diagnostics
 
-from ..report.style import figure_style, new_figure, save_figure
+from ..report.style import PAGE, figure_style, new_figure, save_figure
 from .claim import Claim
 from .figure import Drawn, Material, PaperFigure, no_runs
 from .scales import LAPTOP, PAPER
@@ -90,7 +90,7 @@ def kernel_distances(
 def kernel_figure(found: Distances) -> "Figure":
     """Distances over widths, and all entries of the widest network's kernel against the closed form."""
     with figure_style():
-        figure = new_figure(8.2, 3.3)
+        figure = new_figure(PAGE, 2.9)
         left, right = figure.subplots(1, 2)
         widths = np.asarray(found.widths, float)
         for values, name, color in (
@@ -102,7 +102,7 @@ def kernel_figure(found: Distances) -> "Figure":
         guide = found.to_limit[0].mean() * np.sqrt(widths[0] / widths)
         left.plot(widths, guide, "--", color="#444444", label=r"$\propto 1/\sqrt{\mathrm{width}}$")
         left.set(xscale="log", yscale="log", xlabel="width", ylabel="relative distance (Frobenius norm)")
-        left.set_title("distances shrink with the width (bands: all seeds)")
+        left.set_title("distances shrink with the width\n(bands: all seeds)")
         left.legend()
         low, high = found.limit.min(), found.limit.max()
         right.plot([low, high], [low, high], color="#444444", linewidth=1)

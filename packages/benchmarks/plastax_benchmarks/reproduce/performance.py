@@ -37,8 +37,8 @@ def draw_performance(material: Material) -> Drawn:
     panels, gaps, claims, notes = [], [], [], []
     for problem, group in groups.items():
         main = quantities(group)[0]
-        panels.append(Panel(group, main, f"{problem}: {main.title}"))
-        gaps.append(Panel(group, main, "gap to new networks on the same tasks", gap=True))
+        panels.append(Panel(group, main, f"{problem}\n{main.title}"))
+        gaps.append(Panel(group, main, "gap to new networks", gap=True))
         claims += [_plasticity(problem, line, group, main) for line in group.lines if line.method in LOSES]
         notes += [f"{problem}: {note}" for note in summarize(group)["notes"]]
     files = draw_curves([panels, gaps], material.out / PERFORMANCE.name, material.smooth)
@@ -51,7 +51,7 @@ def draw_dead_units(material: Material) -> Drawn:
     if not groups:
         return Drawn()
     rows = [
-        [Panel(group, quantity, f"{problem}: {quantity.title}") for problem, group in groups.items()]
+        [Panel(group, quantity, f"{problem}\n{quantity.title}") for problem, group in groups.items()]
         for quantity in (DEAD, RANK)
     ]
     claims = [claim for problem, group in groups.items() for claim in _units(problem, group)]
@@ -126,8 +126,8 @@ def _falling(line: Line) -> Sequence[Claim]:
 PERFORMANCE = PaperFigure(
     "performance",
     "how well seven methods learn each task of four problems, with new networks as a reference",
-    "A curve that falls below the dashed one (new networks, or zero in the lower row, where the difficulty of tasks "
-    "cancels) has lost plasticity; bands are 95 % intervals over seeds.",
+    "A curve that falls below the dashed one (new networks, or zero in the rows of gaps on the same tasks, where their "
+    "difficulty cancels) has lost plasticity; bands are 95 % intervals over seeds.",
     performance_needs,
     draw_performance,
 )
@@ -135,7 +135,7 @@ PERFORMANCE = PaperFigure(
 DEAD_UNITS = PaperFigure(
     "dead-units-and-rank",
     "dead units and effective rank of the runs of the figure of performance",
-    "Rising curves in the upper row, or falling ones in the lower row, mean that fewer units or directions are in use.",
+    "Rising fractions of dead units, or falling ranks, mean that fewer units or directions are in use.",
     performance_needs,
     draw_dead_units,
 )

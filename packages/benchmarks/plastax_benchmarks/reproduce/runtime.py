@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..report.style import figure_style, method_look, new_figure, save_figure
+from ..report.style import PAGE, figure_style, method_look, new_figure, save_figure
 from .claim import Answer, Claim
 from .figure import Drawn, Material, PaperFigure, measurement_file, no_runs
 from .scales import LAPTOP, METHODS, PAPER, SUPERVISED
@@ -91,9 +91,11 @@ def draw_runtime(material: Material) -> Drawn:
     found = measure(path, material.scale)
     times, busy = found["milliseconds"], found["busy"]
     with figure_style():
-        figure = new_figure(3.2 * len(times), 2.9)
-        for axis, (problem, each) in zip(figure.subplots(1, len(times), squeeze=False)[0], times.items(), strict=True):
+        figure = new_figure(PAGE, 2.4)
+        axes = figure.subplots(1, len(times), squeeze=False)[0]
+        for axis, (problem, each) in zip(axes, times.items(), strict=True):
             _bars(axis, problem, each)
+            axis.tick_params(labelleft=axis is axes[0])  # All have the same methods.
         files = save_figure(figure, material.out / FIGURE.name)
     notes = [found["words"]]
     if busy:
@@ -127,7 +129,7 @@ def _bars(axis: "Axes", problem: str, times: Mapping[str, Sequence[float]]) -> N
             fontsize=7,
         )
     axis.invert_yaxis()
-    axis.margins(x=0.18)
+    axis.margins(x=0.28)
     axis.grid(visible=False)
     axis.set_title(problem)
     axis.set_xlabel("ms per step")

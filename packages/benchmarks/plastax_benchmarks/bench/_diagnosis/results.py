@@ -7,18 +7,20 @@ from typing import Any
 import numpy as np
 
 from .analysis import calibration, claim, directions, predictors, quality
-from .points import SCORE, Point, Row, early, points_of
+from .points import IMPAIRED, SCORE, Point, Row, early, learned, points_of
 from .statistics import Interval
 
 
 HALVES = ("choice", "test")
+
+BOTH = "both halves"
 
 COLUMNS = ("spearman within", "spearman across", "auc within", "auc across")
 
 
 def analyze(rows: Sequence[Row]) -> dict[str, Any]:
     """All results. The direction of a measure (whether more is better) is that of the choice half, on both halves."""
-    halves = {half: points_of(rows, half) for half in HALVES}
+    halves = {half: points_of(rows, half) for half in HALVES} | {BOTH: points_of(rows)}
     signs = _signs(halves["choice"])
     found: dict[str, Any] = {"score": SCORE, "directions": signs}
     for half, points in halves.items():
@@ -35,9 +37,8 @@ def analyze(rows: Sequence[Row]) -> dict[str, Any]:
             "calibration": calibration(values[SCORE], outcomes),
             "mean absolute error": float(np.mean(np.abs(np.minimum(values[SCORE], 1) - np.clip(outcomes, 0, 1)))),
         }
-    every = [point for points in halves.values() for point in points]
-    if every:
-        found["claim"] = claim(every)
+    if halves[BOTH]:
+        found["claim"] = claim(halves[BOTH])
     return found
 
 
@@ -54,10 +55,22 @@ def _by_setting(points: Sequence[Point]) -> dict[str, Any]:
         name: {
             "points": len(each),
             "impaired": sum(point.impaired for point in each),
+            "new networks impaired": _impaired_by_chance(each),
             "outcome": [float(end) for end in np.percentile([point.outcome for point in each], [0, 50, 100])],
         }
         for name, each in own.items()
     }
+
+
+def _impaired_by_chance(points: Sequence[Point]) -> float:
+    """The fraction of new networks that learn less than `IMPAIRED` of what the others beside them learn."""
+    found = []
+    for point in points:
+        ends = [learned(row) for row in point.beside]
+        for place, end in enumerate(ends):
+            others = [*ends[:place], *ends[place + 1 :]]
+            found += [end < IMPAIRED * float(np.mean(others))] if others else []
+    return float(np.mean(found)) if found else math.nan
 
 
 def table_rows(found: dict[str, Any], half: str) -> list[dict[str, Any]]:

@@ -148,7 +148,13 @@ darkMode.addEventListener("change", drawAll);
 addEventListener("resize", () => {
   for (const {place, chart} of charts) chart.setSize({width: place.clientWidth, height: place.clientHeight});
 });
-// Tables are printed even if they are folded.
+// Everything is printed, also what is folded.
+let opened = [];
 addEventListener("beforeprint", () => {
-  for (const table of document.querySelectorAll("details.table")) table.open = true;
+  opened.push(...document.querySelectorAll("details:not([open])"));
+  for (const part of opened) part.open = true;
+});
+addEventListener("afterprint", () => {
+  for (const part of opened) part.open = false;
+  opened = [];
 });
