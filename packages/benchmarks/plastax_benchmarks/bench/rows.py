@@ -3,7 +3,8 @@
 Run with `plastax bench rows`. The gradient is with respect to the kernels that make the features: of one layer with
 random inputs, and of a transformer that has learned the bytes of Python files for some steps. Its cosine to the
 gradient of all rows, and its norm relative to that, are means over keys; of the effective rank, mean and standard
-deviation. "samples" takes all rows of some sequences, "rows" some rows of all of them, and "project" all rows behind a
+deviation. The last column is the cosine of the mean gradient over keys: what steps with other choices add up to.
+"samples" takes all rows of some sequences, "rows" some rows of all of them, and "project" all rows behind a
 projection to some directions.
 """
 
@@ -104,15 +105,17 @@ def measure(name: str, made: tuple[Callable, Any, Any], options: Any, tell: Tell
         found = [of(params, inputs, key, **choice) for key in keys]
         values = [float(rank) for rank, _ in found]
         norm = float(jnp.linalg.norm(gradient))
-        cosines = [float(jnp.vdot(gradient, each) / (norm * jnp.linalg.norm(each))) for _, each in found]
-        norms = [float(jnp.linalg.norm(each)) / norm for _, each in found]
+        gradients = jnp.stack([each for _, each in found])
+        norms = jnp.linalg.norm(gradients, axis=1)
+        mean = jnp.mean(gradients, axis=0)
         table.append(
             {
                 "features": name,
                 "of": words,
                 "effective rank": f"{np.mean(values):.0f} +- {np.std(values):.1f}",
-                "cosine of the gradient": float(np.mean(cosines)),
-                "norm": float(np.mean(norms)),
+                "cosine of the gradient": float(jnp.mean(gradients @ gradient / (norms * norm))),
+                "norm": float(jnp.mean(norms)) / norm,
+                "cosine of the mean": float(mean @ gradient / (jnp.linalg.norm(mean) * norm)),
             }
         )
     return table

@@ -20,8 +20,8 @@ def projected_effective_rank(
 
     The features are multiplied with a Gaussian matrix [width, size] that depends on `key` alone, so the same key means
     the same projection at every step. The gradient is exact, through the projection. The cost is about
-    `2 * samples * width * size` operations, twice as many for the gradient, and one eigendecomposition of side
-    `min(samples, size)`: the cheapest form for many rows of wide features.
+    `2 * samples * width * size` operations, as many again for the gradient, and one eigendecomposition of side
+    `min(samples, size)`.
 
     **What is lost.** The result is at most `size`, and it does not measure how many directions the features use beyond
     that: features of rank `2 * size` and of rank `10 * size` look nearly alike. Only a subspace of `size` directions
