@@ -45,7 +45,7 @@ def projected_effective_rank(
 
     - `features`: samples x width.
     - `size`: the number of directions to project to. Features with no more units than that are not projected.
-    - `key`: for the projection. Use one key for all steps.
+    - `key`: for the projection. The same key at all steps is a fixed bottleneck.
     - `mask`: `True` for the samples that count.
 
     **Returns:**
