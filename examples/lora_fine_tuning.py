@@ -1,8 +1,8 @@
 """Continual fine-tuning with low-rank adapters and L2-ER: a small transformer reads one Python file after another.
 
 The transformer learns one file, and is frozen. Then adapters (LoRA) on the second layers of its MLPs learn a stream of
-other files. L2-ER acts on the adapters' own features, the few directions that their first factors project to: it costs
-next to nothing, and reaches no other parameters.
+other files. L2-ER acts on the adapters' own features, the few directions that their two factors pass on: it costs next
+to nothing, and reaches no other parameters.
 """
 
 import argparse
@@ -38,13 +38,11 @@ def loss(model, tokens):
     return optax.softmax_cross_entropy_with_integer_labels(logits, tokens[:, 1:]).mean()
 
 
-def adapter_features(model, adapters, tokens):
-    """What each adapter's first factor makes of the inputs of its layer: [batch, time, rank]."""
+def features_of_adapters(model, adapters, tokens):
+    """What each adapter's two factors make of the inputs of its layer, the hidden layer of an MLP."""
     _, hidden, _ = plastax.with_adapters(model, adapters)(tokens[:, :-1])
-    return {
-        f"block{i + 1}": hidden[f"block{i + 1}.mlp"] @ adapters[f"blocks/{i}/mlp/out/kernel"].down
-        for i in range(len(model.blocks))
-    }
+    inputs = {f"blocks/{i}/mlp/out/kernel": hidden[f"block{i + 1}.mlp"] for i in range(len(model.blocks))}
+    return plastax.adapter_features(adapters, inputs)
 
 
 def trainer(objective, optimizer):
@@ -74,7 +72,7 @@ def main(steps: int = 100, er_weight: float = 3e-2) -> tuple[list[tuple[float, f
     model = eqx.combine(params, static)
 
     adapters = plastax.low_rank_adapters(model, RANK, kernels=KERNELS, key=jax.random.key(2))
-    features = lambda adapters, tokens: adapter_features(model, adapters, tokens)  # noqa: E731
+    features = lambda adapters, tokens: features_of_adapters(model, adapters, tokens)  # noqa: E731
     adapted = lambda adapters, tokens: loss(plastax.with_adapters(model, adapters), tokens)  # noqa: E731
     # Every tenth step, on 4 of the 16 sequences.
     regularizer = plastax.l2_er(features, weight_decay=1e-4, er_weight=er_weight, interval=10, samples=4)

@@ -109,21 +109,25 @@ def test_wide_features_are_compared_with_an_svd(monkeypatch, capsys):
     sizes = ("--numbers", "40", "--widths", "8", "--rows", "16", "--sketch", "4", "--rounds", "1", "--json")
     (row,) = json.loads(bench(monkeypatch, capsys, "wide", *sizes))["rows"]
     assert row["features MB"] == pytest.approx(40 * 8 * 4e-6)
-    for form in ("svd", "exact", "rows", "sketch"):
+    for form in ("svd", "exact", "rows", "sketch", "sketch of all", "project"):
         assert row[f"{form} MB"] > 0
     assert row["svd / sketch"]["median"] == pytest.approx(row["svd ms"] / row["sketch ms"])
 
 
 def test_some_rows_are_compared_with_all_of_them(monkeypatch, capsys):
     sizes = ("--width", "8", "--sequences", "4", "--time", "8", "--rows", "32", "--sketch", "8", "--steps", "0")
+    sizes += ("--keys", "1", "--project", "8", "2")
     monkeypatch.delitem(rows.KINDS, "relu of noise")
-    found = json.loads(bench(monkeypatch, capsys, "rows", *sizes, "--keys", "1", "--json"))["rows"]
-    assert [row["of"] for row in found] == ["all 32 rows", "rows=32", "samples=4", "sketch=8", "rows=16, sketch=8"]
+    found = json.loads(bench(monkeypatch, capsys, "rows", *sizes, "--json"))["rows"]
+    settings = ["all 32 rows", "rows=32", "samples=4", "sketch=8", "project=8", "rows=16, sketch=8", "project=2"]
+    assert sorted(row["of"] for row in found) == sorted(settings)
+    found = sorted(found, key=lambda row: settings.index(row["of"]))
     # All rows, in any order and all directions, are all rows.
-    for row in found[1:4]:
+    for row in found[1:5]:
         assert row["effective rank"] == f"{found[0]['effective rank']} +- 0.0"
         assert row["cosine of the gradient"] == pytest.approx(1, abs=1e-4)
-    assert found[4]["cosine of the gradient"] < 0.999
+    assert all(row["cosine of the gradient"] < 0.999 for row in found[5:])
+    assert float(found[6]["effective rank"].split()[0]) <= 2
 
 
 def test_the_share_of_a_training_step_is_measured(monkeypatch, capsys):
@@ -135,6 +139,10 @@ def test_the_share_of_a_training_step_is_measured(monkeypatch, capsys):
     every, tenth = share["all MLPs, rows=1024"], share["all MLPs, rows=1024, interval=10"]
     assert tenth == pytest.approx(every / 10)
     assert share["all MLPs, samples=1, rows=1024, interval=10"] < tenth / 2
+    # With other layers, and with all tokens as rows.
+    assert share["defaults, all rows of all features"] > every
+    assert 0 < share["in the loss, all MLPs, rows=1024"] < every
+    assert share["all MLPs, sequence_settings"] < tenth
 
 
 @pytest.mark.parametrize(

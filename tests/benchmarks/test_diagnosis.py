@@ -89,7 +89,11 @@ def test_the_bootstrap_draws_groups():
 
 def row(task, fresh, *, reached=0.9, trial=1.0, rank=50.0, method="bp", half="test", seed=0, **changes):
     names = {"setting": half, "half": half, "method": method, "seed": seed, "task": task, "fresh": fresh}
-    values = dict.fromkeys(COLUMNS, 1.0) | {"base_loss": 2.0, "trial_loss_1000": 2.0 - trial, "ntk_effective_rank": rank}
+    values = dict.fromkeys(COLUMNS, 1.0) | {
+        "base_loss": 2.0,
+        "trial_loss_1000": 2.0 - trial,
+        "ntk_effective_rank": rank,
+    }
     results = {"constant_accuracy": 0.1, "constant_loss": 2.0, "reached_accuracy": reached, "reached_loss": 0.5}
     return values | results | names | changes
 

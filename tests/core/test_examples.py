@@ -47,7 +47,7 @@ def test_effective_rank_rises(name, capsys):
 def test_transformer_learns_and_its_effective_rank_rises(capsys):
     with jax.numpy_dtype_promotion("standard"):
         loss, after = load("transformer").main(steps=40)
-    before = float(re.search(r"step 1: .* last block ([\d.]+) of 64", capsys.readouterr().out).group(1))
+    before = float(re.search(r"step 1: .* MLPs ([\d.]+) of 128", capsys.readouterr().out).group(1))
     assert loss < 0.6 * np.log(256)  # Uniform bytes have a loss of log 256.
     assert after > before + 5  # Without the term it falls.
 

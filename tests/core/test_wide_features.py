@@ -188,6 +188,65 @@ def test_adapters_alone_get_an_effective_rank_gradient(output_axis):
     assert all(leaf.any() for leaf in free["out/kernel"])
 
 
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+def test_a_projection_and_its_gradient_are_those_of_float64(dtype):
+    size, key, keep = 3, jax.random.key(7), jnp.arange(BATCH) < 4
+    sequences = SEQUENCES.astype(dtype)
+    projection = np.asarray(jax.random.normal(key, (WIDTH, size)), np.float64)
+    projected = np.asarray(sequences, np.float64)[np.asarray(keep)].reshape(-1, WIDTH) @ projection
+    truth, slope = numpy_effective_rank(projected)
+    bottleneck = functools.partial(plastax.projected_effective_rank, size=size, key=key)
+    value, gradient = jax.value_and_grad(plastax.effective_rank_loss)(sequences, mask=keep, rank=bottleneck)
+    np.testing.assert_allclose(value, -truth, rtol=1e-6)
+    expected = np.zeros(SEQUENCES.shape)
+    expected[np.asarray(keep)] = -(slope @ projection.T).reshape(-1, TIME, WIDTH)
+    tolerance = 2 * float(jnp.finfo(dtype).eps) * np.abs(expected).max()
+    np.testing.assert_allclose(np.asarray(gradient, np.float64), expected, atol=tolerance)
+    # Layers with no more units than directions are not projected.
+    whole = functools.partial(plastax.projected_effective_rank, size=WIDTH, key=key)
+    assert plastax.effective_rank_loss(sequences, rank=whole) == plastax.effective_rank_loss(sequences)
+
+
+def test_transformations_keep_a_projection_and_draw_other_rows_at_each_step():
+    size, fixed, drawn = 2, jax.random.key(7), jax.random.key(5)
+    bottleneck = functools.partial(plastax.projected_effective_rank, size=size, key=fixed)
+    transform = plastax.l2_er(
+        features, weight_decay=0.0, er_weight=1.0, layers="block1.mlp", rank=bottleneck, rows=12, key=drawn
+    )
+    projection = jax.random.normal(fixed, (WIDTH, size))
+    zeros, state = jax.tree.map(jnp.zeros_like, PARAMS), transform.init(PARAMS)
+    update = jax.jit(functools.partial(transform.update, inputs=TOKENS))
+    for step in range(2):
+        updates, state = update(zeros, state, PARAMS)
+        _, key = jax.random.split(jax.random.fold_in(drawn, step))
+
+        def by_hand(up, key=key):
+            rows, _ = choose_rows(Rows(jax.nn.relu(TOKENS @ up).reshape(-1, WIDTH), None), 12, key)
+            return -plastax.effective_rank(rows @ projection)
+
+        np.testing.assert_allclose(updates["up"], jax.grad(by_hand)(PARAMS["up"]), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("batch", [1, 2, 3, 4, 7, 8, 15, 32, 33, 256])
+def test_settings_for_sequences_take_few_passes(batch):
+    settings = plastax.sequence_settings(batch)
+    assert 1 <= settings["samples"] <= batch
+    assert settings["samples"] / batch / settings["interval"] <= 0.04
+    if batch == 32:
+        assert settings == {"interval": 10, "samples": 4, "rows": 512}
+
+
+@pytest.mark.parametrize("make", [plastax.add_effective_rank, plastax.effective_rank_step])
+def test_transformations_take_the_settings_for_sequences(make):
+    settings = plastax.sequence_settings(BATCH)
+    transform = make(features, 1.0, layers="block*.mlp", **settings)
+    zeros, state = jax.tree.map(jnp.zeros_like, PARAMS), transform.init(PARAMS)
+    update = jax.jit(functools.partial(transform.update, inputs=TOKENS))
+    for step in range(1, settings["interval"] + 1):
+        updates, state = update(zeros, state, PARAMS)
+        assert bool(updates["up"].any()) == (step == settings["interval"])
+
+
 def test_bad_arguments_are_named():
     adapters = functools.partial(plastax.low_rank_adapters, key=KEY)
     for make, message in (
@@ -195,6 +254,9 @@ def test_bad_arguments_are_named():
         (lambda: plastax.l2_er(features, weight_decay=0, er_weight=1, rows=0), "rows must be a whole number"),
         (lambda: plastax.effective_rank_step(features, 1, samples=-1), "samples must be a whole number"),
         (lambda: plastax.add_effective_rank(features, 1, sketch=2, rank=max), "leave out rank="),
+        (lambda: plastax.projected_effective_rank(SEQUENCES[0], size=0, key=KEY), "size must be a whole number"),
+        (lambda: plastax.sequence_settings(0), "batch must be a whole number"),
+        (lambda: plastax.adapter_features(adapters(PARAMS, 1, kernels="out"), {}), "needs the inputs of its layer"),
         (lambda: choose(10**5, 10**5 - 1, KEY, None), "at most 46340 rows can be chosen, got 99999"),
         (lambda: adapters(PARAMS, 9, kernels="out"), "rank=9 is more than the 3 directions of 'out/kernel'"),
         (lambda: adapters(PARAMS, 1, kernels="out/bias"), "selects vectors only"),
@@ -219,7 +281,10 @@ def test_memory_beside_the_features_does_not_grow_with_rows():
     assert few < 8 * 8192 * width  # Not even the fewer rows were copied to float64 at once.
 
 
-@pytest.mark.parametrize("settings", [{}, {"rows": 512}, {"sketch": 16}, {"rows": 512, "sketch": 16}])
+PROJECTED = {"rank": functools.partial(plastax.projected_effective_rank, size=16, key=KEY)}
+
+
+@pytest.mark.parametrize("settings", [{}, {"rows": 512}, {"sketch": 16}, {"rows": 512, "sketch": 16}, PROJECTED])
 def test_no_array_is_quadratic_in_rows(settings):
     rows, width = 20_000, 64
     loss = functools.partial(plastax.effective_rank_loss, key=KEY, **settings)

@@ -4,12 +4,18 @@ from importlib import metadata as _metadata
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from . import models as models
-from ._adapters import Adapter as Adapter, low_rank_adapters as low_rank_adapters, with_adapters as with_adapters
+from ._adapters import (
+    Adapter as Adapter,
+    adapter_features as adapter_features,
+    low_rank_adapters as low_rank_adapters,
+    with_adapters as with_adapters,
+)
 from ._branch import every as every, run_if as run_if
 from ._effective_rank.loss import (
     effective_rank_gradient as effective_rank_gradient,
     effective_rank_loss as effective_rank_loss,
 )
+from ._effective_rank.project import projected_effective_rank as projected_effective_rank
 from ._effective_rank.rank import effective_rank as effective_rank
 from ._effective_rank.select import select_layers as select_layers
 from ._effective_rank.sketch import (
@@ -32,6 +38,7 @@ from ._transforms.normalize_and_project import (
 )
 from ._transforms.parameter_roles import Kernel as Kernel, role_by_shape_and_name as role_by_shape_and_name
 from ._transforms.parseval import ParsevalState as ParsevalState, parseval as parseval
+from ._transforms.sequence_settings import sequence_settings as sequence_settings
 from ._transforms.shrink_and_perturb import (
     ShrinkAndPerturbState as ShrinkAndPerturbState,
     shrink_and_perturb as shrink_and_perturb,

@@ -1,5 +1,6 @@
 """Low-rank adapters (LoRA) for the kernels of any network."""
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -30,8 +31,8 @@ def low_rank_adapters(
     """New low-rank adapters (LoRA) for some kernels of a network, in any framework.
 
     The adapters are the parameters to train; the network's own are constants. So whatever the optimizer adds to the
-    gradient, [`plastax.l2_er`][] included, reaches the adapters alone. The features of an adapter are the inputs of its
-    layer, times `down`: few directions, for which effective rank costs next to nothing.
+    gradient, [`plastax.l2_er`][] included, reaches the adapters alone. [`plastax.adapter_features`][] returns their
+    features: few directions, for which effective rank costs next to nothing.
 
     !!! example
 
@@ -45,11 +46,9 @@ def low_rank_adapters(
         adapters = plastax.low_rank_adapters(model, 4, kernels="blocks/*/mlp/out/kernel", key=jax.random.key(1))
 
         def features(adapters, tokens):
-            _, features, _ = plastax.with_adapters(model, adapters)(tokens)
-            return {
-                f"block{i + 1}": features[f"block{i + 1}.mlp"] @ adapters[f"blocks/{i}/mlp/out/kernel"].down
-                for i in range(2)
-            }
+            _, hidden, _ = plastax.with_adapters(model, adapters)(tokens)
+            inputs = {f"blocks/{i}/mlp/out/kernel": hidden[f"block{i + 1}.mlp"] for i in range(2)}
+            return plastax.adapter_features(adapters, inputs)
 
         optimizer = optax.chain(plastax.l2_er(features, weight_decay=1e-4, er_weight=1e-3), optax.adam(1e-3))
         opt_state = optimizer.init(adapters)
@@ -140,3 +139,47 @@ def with_adapters(params: Any, adapters: dict[str, Adapter], *, scale: Scalar = 
             f"the parameters have no arrays named {list(left)}: pass those that the adapters were made for"
         )
     return added
+
+
+def adapter_features(
+    adapters: dict[str, Adapter], inputs: Mapping[str, Float[Array, "*batch in"]]
+) -> dict[str, dict[str, Float[Array, "*batch features"]]]:
+    """The features of low-rank adapters: what LoRA's A and B make of the inputs of their layers.
+
+    For each adapter `{"down": inputs @ down, "up": inputs @ down @ up}`. Effective rank of the first has a gradient
+    with respect to `down` and to whatever is in front of the layer; that of the second with respect to `up`, too.
+    `layers="*/down"` selects A's features alone.
+
+    As long as `up` is zero, as at the start, its features are zero: their effective rank is 0, and so is its gradient.
+
+    !!! example
+
+        ```python
+        import jax
+        import jax.numpy as jnp
+        import plastax
+
+        params = {"dense": {"kernel": jnp.ones((6, 4)), "bias": jnp.zeros(4)}}
+        adapters = plastax.low_rank_adapters(params, 2, kernels="dense", key=jax.random.key(0))
+        features = plastax.adapter_features(adapters, {"dense/kernel": jnp.eye(6)})
+        features["dense/kernel"]["down"].shape  # (6, 2)
+        features["dense/kernel"]["up"].shape  # (6, 4)
+        ```
+
+    **Arguments:**
+
+    - `adapters`: from [`plastax.low_rank_adapters`][].
+    - `inputs`: for each adapter, by the same name, the inputs of its layer: [samples, in], or [batch, time, in].
+
+    **Returns:**
+
+    A dictionary with the names of the adapters, for [`plastax.effective_rank_loss`][] or as the result of a features
+    function of [`plastax.l2_er`][].
+    """
+    if set(inputs) != set(adapters):
+        raise ValueError(f"each adapter needs the inputs of its layer: there are {list(adapters)}, got {list(inputs)}")
+    features = {}
+    for name, adapter in adapters.items():
+        down = inputs[name] @ adapter.down
+        features[name] = {"down": down, "up": down @ adapter.up}
+    return features

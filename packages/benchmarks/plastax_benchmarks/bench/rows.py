@@ -3,7 +3,9 @@
 Run with `plastax bench rows`. The gradient is with respect to the kernels that make the features: of one layer with
 random inputs, and of a transformer that has learned the bytes of Python files for some steps. Its cosine to the
 gradient of all rows, and its norm relative to that, are means over keys; of the effective rank, mean and standard
-deviation. "samples" takes all rows of some sequences, "rows" some rows of all of them.
+deviation. The last column is the cosine of the mean gradient over keys: what steps with other choices add up to.
+"samples" takes all rows of some sequences, "rows" some rows of all of them, and "project" all rows behind a
+projection to some directions.
 """
 
 from collections.abc import Callable
@@ -75,12 +77,15 @@ def measure(name: str, made: tuple[Callable, Any, Any], options: Any, log: Progr
     features, params, inputs = made
     total = options.sequences * options.time
 
-    @partial(jax.jit, static_argnames=("samples", "rows", "sketch"))
-    def of(params, inputs, key, samples=None, rows=None, sketch=None):
+    @partial(jax.jit, static_argnames=("samples", "rows", "sketch", "project"))
+    def of(params, inputs, key, samples=None, rows=None, sketch=None, project=None):
         inputs = inputs if samples is None else jax.random.choice(key, inputs, (samples,), replace=False)
+        rank = plastax.effective_rank
+        if project is not None:
+            rank = partial(plastax.projected_effective_rank, size=project, key=key)
 
         def loss(params):
-            return plastax.effective_rank_loss(features(params, inputs), rows=rows, sketch=sketch, key=key)
+            return plastax.effective_rank_loss(features(params, inputs), rank=rank, rows=rows, sketch=sketch, key=key)
 
         value, gradient = jax.value_and_grad(loss)(params)
         return -value, ravel_pytree(gradient)[0]
@@ -93,21 +98,24 @@ def measure(name: str, made: tuple[Callable, Any, Any], options: Any, log: Progr
     choices = [{"rows": rows} for rows in options.rows]
     choices += [{"samples": max(rows // options.time, 1)} for rows in options.rows]
     choices += [{"sketch": options.sketch}, {"rows": 2 * options.width, "sketch": options.sketch}]
+    choices += [{"project": project} for project in options.project]
     for choice in choices:
         words = ", ".join(f"{what}={number}" for what, number in choice.items())
         log(f"{name}, {words}")
         found = [of(params, inputs, key, **choice) for key in keys]
         values = [float(rank) for rank, _ in found]
         norm = float(jnp.linalg.norm(gradient))
-        cosines = [float(jnp.vdot(gradient, each) / (norm * jnp.linalg.norm(each))) for _, each in found]
-        norms = [float(jnp.linalg.norm(each)) / norm for _, each in found]
+        gradients = jnp.stack([each for _, each in found])
+        norms = jnp.linalg.norm(gradients, axis=1)
+        mean = jnp.mean(gradients, axis=0)
         table.append(
             {
                 "features": name,
                 "of": words,
                 "effective rank": f"{np.mean(values):.0f} +- {np.std(values):.1f}",
-                "cosine of the gradient": float(np.mean(cosines)),
-                "norm": float(np.mean(norms)),
+                "cosine of the gradient": float(jnp.mean(gradients @ gradient / (norms * norm))),
+                "norm": float(jnp.mean(norms)) / norm,
+                "cosine of the mean": float(mean @ gradient / (jnp.linalg.norm(mean) * norm)),
             }
         )
     return table
@@ -121,6 +129,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--time", type=int, default=64, help="positions of a sequence")
     parser.add_argument("--rows", type=int, nargs="+", default=[128, 256, 512, 1024, 2048, 4096])
     parser.add_argument("--sketch", type=int, default=128)
+    parser.add_argument("--project", type=int, nargs="+", default=[64, 128, 256], help="directions of projections")
     parser.add_argument("--steps", type=int, default=200, help="training steps of the transformer; 0 leaves it out")
     parser.add_argument("--keys", type=int, default=4)
     options = parser.parse_args(arguments)

@@ -1,7 +1,8 @@
 """Effective rank with its gradient for features with many rows: memory and time of the exact forms and the cheap ones.
 
 Run with `plastax bench wide`. "svd" is the naive form, autodiff through `jnp.linalg.svd` of all rows; "exact" is
-`plastax.effective_rank` of all rows; "rows" that of some rows; "sketch" that of some rows within some directions.
+`plastax.effective_rank` of all rows; "rows" that of some rows; "sketch" that of some rows within some directions;
+"sketch of all" that of all rows within as many directions, and "project" that of all rows behind a projection to them.
 Memory is what the compiler plans beside the features and their gradient. Nothing is run with --bytes-only; otherwise
 forms that would take more than --largest operations are not.
 """
@@ -34,14 +35,20 @@ def forms(rows: int, sketch: int) -> dict[str, Callable[[Array, Array], Array]]:
         "exact": loss,
         "rows": partial(loss, rows=rows),
         "sketch": partial(loss, rows=rows, sketch=sketch),
+        "sketch of all": partial(loss, sketch=sketch),
+        "project": lambda features, key: loss(
+            features, key, rank=partial(plastax.projected_effective_rank, size=sketch, key=key)
+        ),
     }
 
 
 def operations(form: str, number: int, width: int, rows: int, sketch: int) -> float:
     """About how many operations a form takes, those of its decomposition included."""
-    number = number if form in ("svd", "exact") else min(number, rows)
+    number = min(number, rows) if form in ("rows", "sketch") else number
     short, long = sorted((number, width))
-    if form == "sketch":
+    if form == "project":
+        return 4.0 * number * (width + sketch) * sketch + 9 * sketch**3
+    if form.startswith("sketch"):
         return 24.0 * number * width * sketch + 9 * sketch**3
     return 4.0 * long * short**2 + 9 * short**3 if form != "svd" else 30.0 * long * short**2
 
@@ -77,7 +84,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--numbers", type=int, nargs="+", default=[4096, 16384, 65536], help="rows of the features")
     parser.add_argument("--widths", type=int, nargs="+", default=[256, 1024, 4096])
     parser.add_argument("--rows", type=int, default=1024, help="rows that are chosen")
-    parser.add_argument("--sketch", type=int, default=256, help="directions of the sketch")
+    parser.add_argument("--sketch", type=int, default=256, help="directions of sketch and projection")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--largest", type=float, default=3e11, help="leave out forms with more operations")
     parser.add_argument("--bytes-only", action="store_true", help="compile, and run nothing")

@@ -104,17 +104,13 @@ def _live(
         raise ValueError(f"--every must be at least 1 second, got {every}")
     print(f"Open {out / 'index.html'} in a browser. Ctrl-C ends.", flush=True)
     complete = follow(
-<<<<<<< HEAD
-        runs, out, smooth=smooth, quantity=quantity, every=every, log=lambda words: print(words, flush=True)
-=======
         runs,
         out,
         smooth=smooth,
         quantity=quantity,
         spectra_tasks=spectra_tasks,
         every=every,
-        tell=lambda words: print(words, flush=True),
->>>>>>> report2
+        log=lambda words: print(words, flush=True),
     )
     print("All runs are complete." if complete else "Stopped. The runs continue; the page is no longer updated.")
 

@@ -64,7 +64,8 @@ def effective_rank_loss(
     - `mask`: `True` for the samples that count, [samples], or for their positions, [samples, time]. Shared by all
         layers.
     - `rank`: a function `(features, *, mask) -> effective rank`; for instance
-        `functools.partial(plastax.effective_rank, of="covariance")`.
+        `functools.partial(plastax.effective_rank, of="covariance")`, or behind a bottleneck with
+        [`plastax.projected_effective_rank`][].
     - `rows`: the effective rank is that of this many rows, a random choice. `None` for all of them. The error is in
         `docs/transformers.md`.
     - `sketch`: the effective rank is that within this many leading directions, as in

@@ -175,7 +175,8 @@ def add_effective_rank(
         into a closure.
     - `er_weight`: the factor of the gradient, not negative; a number or an optax schedule, evaluated at the number of
         updates before this one.
-    - `interval`: the number of steps from one addition to the next.
+    - `interval`: the number of steps from one addition to the next. For sequences, [`plastax.sequence_settings`][] has
+        an interval, and the numbers of samples and rows, that keep the cost below 5 % of a step.
     - `window`: the number of recent minibatches to compute the effective rank on.
     - `inputs_like`: the `jax.ShapeDtypeStruct` of one minibatch (or a pytree of them, or a minibatch); needed when
         `window > 1`.

@@ -98,7 +98,7 @@ class Monitor:
     - `eps`: the threshold of the epsilon-rank; by default that of the step budget.
     - `dormant_threshold`: see [`plastax_diagnostics.dormant_units`][].
     - `fresh`: a function from a key to the parameters of a new network. With it, `measure` also returns the score of
-        [`plastax_diagnostics.plasticity_score`][], which trains a copy of the network for up to 1000 steps, and three new
+        [`plastax_diagnostics.plasticity_score`][], which trains a copy of the network for up to 1000 steps, and 3 new
         networks whenever the samples change. `params` must be a pytree of arrays then. By default there is no score.
     """
 
