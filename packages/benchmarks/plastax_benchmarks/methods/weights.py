@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from .._settings import setting
-from .base import Method, SGDRule, count_steps
+from .base import Method, SGDRule, count_steps, find_state
 
 
 @dataclass(frozen=True)
@@ -117,3 +117,12 @@ class HareAndTortoise(Method):
         import plastax
 
         return optax.chain(base, plastax.hare_and_tortoise(self.slow_rate, interval=self.slow_interval))
+
+    def evaluated(self, params, opt_state):
+        """The slow weights, as in the paper."""
+        import jax
+
+        import plastax
+
+        slow = find_state(opt_state, plastax.HareAndTortoiseState).slow
+        return jax.tree.map(lambda each, like: each.astype(like.dtype), slow, params)
