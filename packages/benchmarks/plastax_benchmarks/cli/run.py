@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from .._errors import UsageError, check_name, usage_errors
 from ..config import PRESETS, RunConfig, configure
-from ..config.presets import DECISIVE
 from ..config.optimizers import OPTIMIZERS
+from ..config.presets import DECISIVE
 from ..config.run import without_effect
 from ..methods import METHODS
 from ..problems.catalog import PROBLEMS, SlipperyAntSettings

@@ -142,8 +142,8 @@ def _whole_sections(settings: ContinualTextSettings, text: Text, windows: list[W
         more = ", or raise --text-size" if text.size >= settings.text_size else ""
         warnings.warn(
             f"there are {len(long_enough)} sections with {max(1, train_rows)} training rows of {settings.context} "
-            f"bytes in {text.source}, so the {settings.num_tasks} tasks repeat them: lower --num-tasks, --train-size or "
-            f"--context{more}",
+            f"bytes in {text.source}, so the {settings.num_tasks} tasks repeat them: lower --num-tasks, --train-size "
+            f"or --context{more}",
             stacklevel=3,
         )
     test_rows = settings.test_size or min(len(windows[i].test) for i in long_enough)
