@@ -11,7 +11,7 @@ import pytest
 from fresh_python import loaded_by
 
 import plastax
-from plastax.models import MLP
+from plastax.models import MLP, ActorCritic, ConvNet, Transformer
 from plastax_benchmarks._settings import fields_of, replace
 from plastax_benchmarks.methods import METHODS, Method, NetworkView
 
@@ -205,3 +205,43 @@ def test_methods_are_values():
 
 def test_methods_and_configurations_need_no_jax():
     assert loaded_by("import plastax_benchmarks.cli.run, plastax_benchmarks.training.members", "jax") == set()
+
+
+NORMED = {
+    "mlp": (MLP(6, 2, 5, 2, layer_norm=True, key=KEY), jax.random.normal(KEY, (4, 6))),
+    "convnet": (
+        ConvNet((8, 8, 2), 3, (4,), (3,), (6,), layer_norm=True, key=KEY),
+        jax.random.normal(KEY, (4, 8, 8, 2)),
+    ),
+    "actor-critic": (ActorCritic(6, 2, 5, layer_norm=True, key=KEY), jax.random.normal(KEY, (4, 6))),
+    "transformer": (
+        Transformer(11, 6, 8, 2, 1, layer_norm=True, key=KEY),
+        jax.random.randint(KEY, (4, 6), 0, 11),
+    ),
+}
+"""Networks with a LayerNorm in front of each activation, and inputs for them."""
+
+
+@pytest.mark.parametrize("name", NORMED)
+def test_exactly_the_kernels_whose_scale_makes_no_difference_are_projected(name):
+    network, inputs = NORMED[name]
+    params, static = eqx.partition(network, eqx.is_inexact_array)
+
+    def outputs(params):
+        return jax.tree.leaves(eqx.combine(params, static)(inputs)[0])
+
+    optimizer = METHODS["nap"]().optimizer(optax.with_extra_args_support(optax.identity()), VIEW, KEY)
+    updates, _ = optimizer.update(params, optimizer.init(params), params)  # Twice as large without projection.
+    paths, structure = jax.tree_util.tree_flatten_with_path(params)
+    moved, expected = jax.tree.leaves(updates), outputs(params)
+    projected = 0
+    for i, (path, leaf) in enumerate(paths):
+        if leaf.ndim < 2 or "embedding" in jax.tree_util.keystr(path):
+            np.testing.assert_array_equal(moved[i], leaf)
+            continue
+        others = [2 * each if j == i else each for j, (_, each) in enumerate(paths)]  # Biases are zero.
+        found = outputs(jax.tree.unflatten(structure, others))
+        same = all(np.allclose(a, b, atol=1e-3) for a, b in zip(found, expected, strict=True))
+        np.testing.assert_allclose(moved[i], 0 if same else leaf, atol=1e-5, err_msg=jax.tree_util.keystr(path))
+        projected += same
+    assert projected == {"mlp": 2, "convnet": 2, "actor-critic": 2, "transformer": 1}[name]

@@ -1,6 +1,7 @@
 """Continual text: where text is found, what a task shows of it, and what is trained and measured on sequences."""
 
 import ast
+import dataclasses
 import functools
 import importlib.metadata
 import sysconfig
@@ -13,7 +14,9 @@ import numpy as np
 import pytest
 from toy import toy_config, toy_problem, toy_replicas, toy_text, train_task
 
+from plastax_benchmarks.cli.run import parse
 from plastax_benchmarks.config import configure
+from plastax_benchmarks.config.command import arguments_of
 from plastax_benchmarks.data import DataError, Section, Text, _text, describe_text, load_text
 from plastax_benchmarks.methods import METHODS
 from plastax_benchmarks.problems.continual_text import make, windows_of
@@ -173,6 +176,42 @@ def test_the_preset_finds_its_rows_in_the_text_of_this_machine():
     assert len(data.train) > 10 * settings.train_size
 
 
+def test_the_preset_has_a_section_of_code_for_each_task():
+    settings = configure("continual-text", change="text").problem
+    problem, data = load_problem(settings)
+    assert problem.sections >= settings.num_tasks >= 10
+    assert problem.train_rows == settings.train_size
+    assert problem.test_rows >= settings.train_size // 9
+    assert len(data.train) == problem.sections * problem.train_rows
+    # Those of published results.
+    usual = configure("continual-text").problem
+    assert (usual.text_size, usual.test_size) == (2_000_000, 400)
+
+
+def test_small_files_are_tasks_and_a_warning_says_if_they_repeat(tmp_path):
+    for number in range(4):
+        letters = np.random.default_rng(number).integers(97, 123, 70_000)
+        (tmp_path / f"book{number}.txt").write_bytes(bytes(letters.tolist()))
+    settings = configure("continual-text", change="text", text_dir=str(tmp_path), num_tasks=4).problem
+    problem, _ = load_problem(settings)
+    # 2187 windows of 32 bytes in each file.
+    assert (problem.sections, problem.train_rows, problem.test_rows) == (4, 800, 218)
+    message = r"there are 4 sections with 800 .* so the 5 tasks repeat them: lower --num-tasks, .* or --context$"
+    with pytest.warns(UserWarning, match=message):
+        load_problem(dataclasses.replace(settings, num_tasks=5))
+    with pytest.warns(UserWarning, match=r"there are 2 sections .* or --context, or raise --text-size$"):
+        load_problem(dataclasses.replace(settings, text_size=150_000))
+
+
+def test_commands_have_the_sizes_of_their_kind_of_change():
+    config = configure("continual-text", "laptop", "bp", change="text")
+    arguments = arguments_of(config)
+    assert arguments == ["continual-text", "--preset", "laptop", "--method", "bp", "--change", "text"]
+    assert parse("continual-text", arguments[1:]).config == config
+    given = parse("continual-text", ["--change=text", "--test-size", "40"]).config.problem
+    assert (given.test_size, given.text_size) == (40, config.problem.text_size)
+
+
 # Training and measurements
 
 
@@ -196,33 +235,30 @@ def trainer_of(method):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_every_method_takes_a_transformer(method):
-    """Shapes only: roles of parameters, units and features have to fit."""
+def test_every_method_takes_a_step_on_a_transformer(method):
+    """Roles of parameters, units and features have to fit, and the parameters after a step are finite."""
     trainer, data = trainer_of(method)
+    view = TaskView(data, keys_of(0), jnp.asarray(1))
+    replica, task = Replica(view.keys, {}), trainer.task(view)
+    learner = trainer.init(replica, view.index)
+    inputs, targets = trainer.problem.examples(data, task, jnp.arange(4), held_out=False)
 
-    def steps():
-        view = TaskView(data, keys_of(0), jnp.asarray(1))
-        replica = Replica(view.keys, {})
-        learner = trainer.init(replica, view.index)
-        totals = jax.tree.map(jnp.zeros_like, (jnp.zeros(()), jnp.zeros(())))
-        optimizer = trainer._optimizer(replica)
-        minibatch = jnp.zeros((4, 8), jnp.int32)
-        outputs, features, state = trainer.apply(learner, trainer.task(view), minibatch, train=True)
-        _, opt_state = optimizer.update(
-            learner.params,
-            learner.opt_state,
-            learner.params,
-            inputs=minibatch,
-            features=features,
-            model_state=state,
-            progress=jnp.zeros(()),
-        )
-        return learner, learner._replace(opt_state=opt_state), outputs, totals
+    def loss(params):
+        outputs, features, _ = trainer.apply(learner._replace(params=params), task, inputs, train=True)
+        return jnp.mean(losses(trainer.problem, outputs, targets)), features
 
-    before, after, outputs, _ = jax.eval_shape(steps)
-    assert outputs.shape == (4, 8, 12)
-    assert jax.tree.structure(before) == jax.tree.structure(after)
-    assert jax.tree.leaves(before) == jax.tree.leaves(after)
+    # Not compiled as a whole: methods share most operations, and a program for each would take minutes.
+    (value, features), gradients = jax.value_and_grad(loss, has_aux=True)(learner.params)
+    updates, state = trainer._optimizer(replica).update(
+        gradients, learner.opt_state, learner.params, inputs=inputs, features=features, progress=jnp.zeros(())
+    )
+    assert 0.5 * np.log(12) < value < 2 * np.log(12)  # A new network has learned nothing about 12 letters.
+    assert jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), (learner.params, learner.opt_state)) == jax.tree.map(
+        lambda leaf: (leaf.shape, leaf.dtype), (updates, state)
+    )
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(updates))
+    if method != "trac":  # Its first step moves nothing.
+        assert max(np.abs(leaf).max() for leaf in jax.tree.leaves(updates)) > 0
 
 
 def test_a_task_is_learned_and_measured_on_every_token():

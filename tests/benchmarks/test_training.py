@@ -229,3 +229,29 @@ def test_annealing_ends_with_steps_of_no_size():
         return float(optax.tree_utils.tree_norm(jax.tree.map(jnp.subtract, after.params, learner.params)))
 
     assert size(steps - 1) < 0.1 * size(0)
+
+
+def test_hare_and_tortoise_is_measured_at_its_slow_weights():
+    config = toy_config("permuted-mnist", "hare_tortoise", seeds=1, slow_rate=0.02, slow_interval=1000, eval_size=200)
+    trainer, programs = toy_replicas(config)
+    learner, _ = train_task(programs, programs.init(0), 0)
+    found = jax.tree.map(lambda leaf: leaf[0], programs.evaluate(learner, 0))
+    learner = jax.tree.map(lambda leaf: leaf[0], learner)
+    view = programs.view(0, 0)
+    task = trainer.task(view)
+    slow = optax.tree_utils.tree_get(learner.opt_state, "slow")
+
+    def accuracy(params, rows, held_out):
+        examples = trainer.problem.examples(view.data, task, rows.rows, held_out=held_out)
+        outputs = eqx.combine(params, trainer.static)(examples.inputs)[0]
+        return np.mean(np.argmax(outputs, axis=1) == np.asarray(examples.targets))
+
+    for measured, rows, held_out in (
+        (found.test_accuracy, task.test, True),
+        (found.train_accuracy, task.train, False),
+        (programs.test_accuracy(jax.tree.map(lambda leaf: leaf[None], learner), 0)[0], task.test, True),
+    ):
+        np.testing.assert_allclose(measured, accuracy(slow, rows, held_out), rtol=1e-6)
+        assert measured != accuracy(learner.params, rows, held_out)
+    # Everything else is that of the parameters in training.
+    np.testing.assert_allclose(found.weight_norm, optax.tree_utils.tree_norm(learner.params), rtol=1e-6)

@@ -87,6 +87,55 @@ def test_equals_a_plain_transcription():
     assert all(0 < len(gone) < WIDTH for gone in checks)
 
 
+def test_the_gradient_score_equals_a_plain_transcription():
+    """Convolutions into a dense layer, checks at 3 and 6; scores as in the released code, over all minibatches."""
+    interval, tau, rate = 3, 0.3, 0.1
+    units = plastax.Units(
+        "maps",
+        (plastax.Incoming(lambda p: p["conv"], 3), plastax.Incoming(lambda p: p["bias"], 0, fill=0.0)),
+        (plastax.Outgoing(lambda p: p["dense"], 0, repeat=4, channels_first=False),),
+    )
+    optimizer = plastax.redo(
+        optax.sgd(rate), units, threshold=tau, interval=interval, score="gradient", key=jax.random.key(0)
+    )
+    params = {"conv": normal(0, (2, 2, 3, WIDTH)), "bias": normal(1, (WIDTH,)), "dense": normal(2, (4 * WIDTH, 2))}
+    state, step = optimizer.init(params), jax.jit(lambda *given: optimizer.update(*given))
+    sizes, checks = [], []
+    for count in range(1, 7):
+        scale = jnp.array([1.0, 0.1, 2.0, 0.3, 0.02, 1.0]) * jnp.where(jnp.arange(WIDTH) == count % WIDTH, 3.0, 1.0)
+        grads = {
+            "conv": normal(count, (2, 2, 3, WIDTH)) * scale,
+            "bias": jnp.ones(WIDTH),  # It does not count.
+            "dense": normal(7 * count, (4 * WIDTH, 2)),
+        }
+        updates, state = step(grads, state, params)  # No features.
+        before, params = params, optax.apply_updates(params, updates)
+        sizes.append([np.mean(np.abs(np.asarray(grads["conv"], np.float64)[..., unit])) for unit in range(WIDTH)])
+        gone = []
+        if count % interval == 0:
+            mean = np.mean(sizes, axis=0)
+            gone = [unit for unit in range(WIDTH) if mean[unit] / np.mean(mean) <= tau]
+            checks.append(gone)
+            sizes = []
+        stay = np.setdiff1d(np.arange(WIDTH), gone)
+        plain = before["conv"] - rate * grads["conv"]
+        np.testing.assert_allclose(params["conv"][..., stay], plain[..., stay], rtol=1e-5, atol=1e-6)
+        outgoing = np.asarray(params["dense"]).reshape(4, WIDTH, 2)
+        assert np.flatnonzero(np.all(outgoing == 0, axis=(0, 2))).tolist() == gone
+        np.testing.assert_array_equal(np.asarray(params["bias"])[gone], 0)
+        assert not np.any(np.isclose(params["conv"][..., gone], plain[..., gone]))
+    assert len(checks) == 2
+    assert all(0 < len(gone) < WIDTH for gone in checks)
+    assert state.replaced.tolist() == [sum(map(len, checks))]
+
+
+def test_the_gradient_score_needs_gradients():
+    optimizer = plastax.redo(optax.sgd(0.1), UNITS, score="gradient", key=jax.random.key(0))
+    params = make_params()
+    with pytest.raises(ValueError, match=r"gradients, but those of incoming weights of 'hidden' are None"):
+        optimizer.update({**params, "w1": None}, optimizer.init(params), params)
+
+
 @jax.jit
 def check_at_once(threshold, params, features):
     optimizer = plastax.redo(optax.sgd(0.0), UNITS, threshold=threshold, interval=1, key=jax.random.key(0))
@@ -168,6 +217,7 @@ def test_state_keeps_structure_and_dtypes():
         ({"threshold": 1.0}, "threshold"),
         ({"interval": 0}, "interval must be a whole number of at least 1, got 0"),
         ({"units": ()}, "`units` is empty"),
+        ({"score": "size"}, r"score must be one of \['activity', 'gradient'\], got 'size'"),
     ],
 )
 def test_bad_arguments(arguments, message):

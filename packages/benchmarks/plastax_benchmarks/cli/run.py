@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from .._errors import UsageError, check_name, usage_errors
 from ..config import PRESETS, RunConfig, configure
 from ..config.optimizers import OPTIMIZERS
+from ..config.presets import DECISIVE
 from ..config.run import without_effect
 from ..methods import METHODS
 from ..problems.catalog import PROBLEMS, SlipperyAntSettings
@@ -133,7 +134,7 @@ def parse(problem: str, arguments: Sequence[str]) -> Request:
             others = {
                 part: name for part in ("network", "optimizer") if (name := value_of(f"--{part}", arguments, "")) != ""
             }
-            default = configure(problem, preset, method, **others, **_rates(arguments))
+            default = configure(problem, preset, method, **others, **_decisive(arguments))
             source = f"preset {preset} for method {method}"
         unused = without_effect(default)
         for flag, name in given_settings(arguments):
@@ -152,13 +153,14 @@ def parse(problem: str, arguments: Sequence[str]) -> Request:
         return Request(given.run, stored.sweep if stored is not None and not sweep else sweep, given.processes)
 
 
-def _rates(arguments: Sequence[str]) -> dict[str, float]:
-    """What the default of `--er-weight` depends on."""
-    rates = {}
-    for name in ("learning_rate", "momentum"):
+def _decisive(arguments: Sequence[str]) -> dict[str, Any]:
+    """The settings that other defaults depend on."""
+    found = {}
+    for name, kind in DECISIVE.items():
         with contextlib.suppress(ValueError):  # Reported by tyro.
-            rates[name] = float(value_of(f"--{name.replace('_', '-')}", arguments, ""))
-    return rates
+            text = value_of(f"--{name.replace('_', '-')}", arguments, "")
+            found |= {name: kind(text)} if text else {}
+    return found
 
 
 def _arguments(default: RunConfig) -> type:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from .._settings import flag, words_for
-from .presets import configure
+from .presets import DECISIVE, configure
 from .run import RunConfig, without_effect
 
 
@@ -28,13 +28,10 @@ def arguments_of(config: RunConfig, *, always: tuple[str, ...] = ()) -> list[str
     problem, preset, method = config.problem.name, config.preset, config.method.name
     names = {"network": config.network.name, "optimizer": config.optimizer.name}
     default = configure(problem, preset, method, **names)
-    # The default of --er-weight follows from these.
-    rates = {
-        name: value
-        for name, value in vars(config.optimizer).items()
-        if name in ("learning_rate", "momentum") and value != default.settings[name]
+    decisive = {
+        name: value for name, value in config.settings.items() if name in DECISIVE and value != default.settings[name]
     }
-    default = configure(problem, preset, method, **names, **rates)
+    default = configure(problem, preset, method, **names, **decisive)
     found = [problem, "--preset", preset, "--method", method]
     for part, name in names.items():
         if name != _usual_name(config, part):
@@ -43,7 +40,7 @@ def arguments_of(config: RunConfig, *, always: tuple[str, ...] = ()) -> list[str
     for name, value in config.settings.items():
         if name in unused or name == "preset":
             continue
-        if name in rates or name in always or value != default.settings[name]:
+        if name in decisive or name in always or value != default.settings[name]:
             found += _flag_with_value(name, value)
     return found
 

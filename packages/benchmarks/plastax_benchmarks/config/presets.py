@@ -7,7 +7,7 @@ from .._errors import check_name
 from .._settings import flag, values_for
 from ..methods import GRADIENT_FORMS, check_method
 from ..methods.effective_rank import ER
-from ..problems.catalog import check_problem
+from ..problems.catalog import ContinualTextSettings, ProblemSettings, check_problem
 from .laptop import laptop
 from .optimizers import SGD
 from .paper import paper
@@ -15,6 +15,9 @@ from .run import KINDS, PARTS, RunConfig, measurement_of, without_effect
 
 
 PRESETS = {"laptop": laptop, "paper": paper}
+
+DECISIVE = {"learning_rate": float, "momentum": float, "change": str}
+"""The settings that defaults of others depend on, with their types. A command line is searched for them first."""
 
 
 def configure(problem: str, preset: str = "laptop", method: str = "l2_er", **others: Any) -> RunConfig:
@@ -39,7 +42,7 @@ def configure(problem: str, preset: str = "laptop", method: str = "l2_er", **oth
     check_method(method)
     check_name("preset", preset, PRESETS)
     values = PRESETS[preset](problem, method)
-    values |= _gradient_form(method, {**values, **others})
+    values |= _gradient_form(method, {**values, **others}) | _sections_of_text(kind, {**values, **others})
     names = {"problem": problem, "method": method}
     for part, usual in (("network", kind.networks[0]), ("optimizer", kind.optimizer)):
         names[part] = others.pop(part, values.get(part, usual))
@@ -73,3 +76,13 @@ def _gradient_form(method: str, values: Mapping[str, Any]) -> dict[str, float]:
         return {}
     optimizer = SGD(values.get("learning_rate", SGD.learning_rate), momentum=values.get("momentum", 0.0))
     return {"er_weight": values.get("er_learning_rate", ER.er_learning_rate) / optimizer.slow_rate}
+
+
+def _sections_of_text(kind: type[ProblemSettings], values: Mapping[str, Any]) -> dict[str, Any]:
+    """The sizes of a text whose sections are the tasks: all of the standard library, so that many are long enough.
+
+    Held-out rows are those that each section has next to its training rows, instead of a fixed number.
+    """
+    if kind is not ContinualTextSettings or values.get("change") != "text":
+        return {}
+    return {"text_size": 20_000_000, "test_size": None}

@@ -137,6 +137,11 @@ class Method(Settings):
         """The optimizer's state at the start of a task. By default it stays the same."""
         return opt_state
 
+    def evaluated(self, params: Any, opt_state: Any) -> Any:
+        """The parameters whose accuracy and loss are measured at the end of a task. By default those in training."""
+        del opt_state
+        return params
+
     @property
     def sgd_rule(self) -> SGDRule | None:
         """What the method makes of SGD steps, or `None` if only its optimizer can take them."""

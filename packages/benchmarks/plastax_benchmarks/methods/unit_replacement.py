@@ -116,9 +116,13 @@ class ReDo(Method):
         """Wraps the base optimizer, whose state is reset for units that are recycled."""
         import plastax
 
-        init = {} if network.unit_init is None else {"unit_init": network.unit_init}
         return plastax.redo(
-            base, network.units(), threshold=self.dormant_threshold, interval=self.redo_interval, key=key, **init
+            base,
+            network.units(),
+            threshold=self.dormant_threshold,
+            interval=self.redo_interval,
+            key=key,
+            unit_init=network.unit_init,
         )
 
     @property

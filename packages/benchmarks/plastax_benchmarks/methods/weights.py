@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from .._settings import setting
-from .base import Method, SGDRule, count_steps
+from .base import Method, SGDRule, count_steps, find_state
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,11 @@ class UPGD(Method):
 
 @dataclass(frozen=True)
 class NormalizeAndProject(Method):
-    """Normalize and project."""
+    """Normalize and project.
+
+    The paper adds a normalization after every layer. Here the network decides: where layers of a transformer have none
+    after them, they keep their scale.
+    """
 
     name: ClassVar = "nap"
     words: ClassVar = "normalize and project: LayerNorm, and hidden kernels keep their initial norm"
@@ -52,16 +56,18 @@ class NormalizeAndProject(Method):
     """Number of steps from one projection to the next."""
 
     def optimizer(self, base, network, key):
-        """Projects the kernels of hidden layers after the base optimizer."""
+        """Projects the kernels that a normalization follows, after the base optimizer."""
         import jax
         import optax
 
         import plastax
 
         def role(path, leaf):
-            # The output layer has no normalization after it.
+            # In our models, layers with a normalization after them are `layer` next to a `norm`. The output layer and
+            # those that add to the residual stream of a transformer, or attend in it, have none.
+            usual = plastax.role_by_shape_and_name(path, leaf)
             names = [jax.tree_util.keystr((entry,), simple=True) for entry in path]
-            return "other" if "head" in names else plastax.role_by_shape_and_name(path, leaf)
+            return "other" if usual == "kernel" and "layer" not in names[-2:-1] else usual
 
         return optax.chain(base, plastax.normalize_and_project(interval=self.project_interval, role=role))
 
@@ -97,7 +103,11 @@ class WeightClipping(Method):
 
 @dataclass(frozen=True)
 class HareAndTortoise(Method):
-    """Hare and Tortoise."""
+    """Hare and Tortoise.
+
+    Accuracies at the end of a task are those of the slow weights. Online accuracy, and the returns of the ant, are
+    those of the fast ones.
+    """
 
     name: ClassVar = "hare_tortoise"
     words: ClassVar = "Hare and Tortoise: parameters are set back to their running mean at intervals"
@@ -117,3 +127,12 @@ class HareAndTortoise(Method):
         import plastax
 
         return optax.chain(base, plastax.hare_and_tortoise(self.slow_rate, interval=self.slow_interval))
+
+    def evaluated(self, params, opt_state):
+        """The slow weights, as in the paper."""
+        import jax
+
+        import plastax
+
+        slow = find_state(opt_state, plastax.HareAndTortoiseState).slow
+        return jax.tree.map(lambda each, like: each.astype(like.dtype), slow, params)

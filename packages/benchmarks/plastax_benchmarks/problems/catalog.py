@@ -173,7 +173,8 @@ class ContinualTextSettings(SupervisedProblem):
     text_dir: str | None = None
     """A folder of text files to use instead, each of which is a section."""
     text_size: int = 2_000_000
-    """The number of bytes to use, at most."""
+    """The number of bytes to use, at most. With --change text the presets have 20 million, so that many sections are
+    long enough, and no --test-size."""
     change: Literal["vocabulary", "text"] = "vocabulary"
     """What changes from task to task: the numbers of all bytes (and the rows that are drawn), or the section of the
     text (a module, a license, a file)."""

@@ -1,5 +1,6 @@
 """Continual text: predict the next byte, with another vocabulary or another text in each task."""
 
+import warnings
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -120,6 +121,8 @@ def _whole_sections(settings: ContinualTextSettings, text: Text, windows: list[W
     """The sections that are long enough, and the number of training and held-out rows that each of them has.
 
     Without `--train-size`, half of the sections are long enough, and have as many rows as the shortest of them.
+    Without `--test-size`, all have as many held-out rows as the one with the fewest: at least a ninth of their training
+    rows, rounded down.
     """
     lengths = [len(own.train) for own in windows]
     train_rows = settings.train_size or int(np.median(lengths))
@@ -134,6 +137,14 @@ def _whole_sections(settings: ContinualTextSettings, text: Text, windows: list[W
             f"{settings.test_size or 1} held-out rows of {settings.context} bytes, but {len(long_enough)} of the "
             f"{len(windows)} sections of {text.source} do: lower --train-size, --test-size or --context, or raise "
             "--text-size"
+        )
+    if len(long_enough) < settings.num_tasks:
+        more = ", or raise --text-size" if text.size >= settings.text_size else ""
+        warnings.warn(
+            f"there are {len(long_enough)} sections with {max(1, train_rows)} training rows of {settings.context} "
+            f"bytes in {text.source}, so the {settings.num_tasks} tasks repeat them: lower --num-tasks, --train-size "
+            f"or --context{more}",
+            stacklevel=3,
         )
     test_rows = settings.test_size or min(len(windows[i].test) for i in long_enough)
     return long_enough, max(1, train_rows), test_rows

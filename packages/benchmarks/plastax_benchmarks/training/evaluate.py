@@ -23,7 +23,11 @@ DORMANT = 0.025
 
 
 class Evaluation(NamedTuple):
-    """The state of a network at one moment."""
+    """The state of a network at one moment.
+
+    Accuracies and loss are those of the parameters that the method evaluates, and everything else describes the
+    parameters in training. They differ for Hare and Tortoise only.
+    """
 
     test_accuracy: Float[Array, ""]
     train_accuracy: Float[Array, ""]
@@ -43,8 +47,11 @@ class Score(NamedTuple):
 
 def evaluate(trainer: Trainer, learner: Learner, view: TaskView) -> Evaluation:
     """Accuracy on held-out and on training rows of a task, and the state of units on held-out rows."""
+    judged = _evaluated(trainer, learner)
     held_out, ranks, active, size = _measure(trainer, learner, view, held_out=True)
-    train = _measure(trainer, learner, view, held_out=False)[0]
+    if judged.params is not learner.params:
+        held_out = _measure(trainer, judged, view, held_out=True)[0]
+    train = _measure(trainer, judged, view, held_out=False)[0]
     dead = jnp.concatenate([~each for each in active.values()])
     # As a product, so that a dead layer does not give 0/0.
     dormant = jnp.concatenate([each <= DORMANT * jnp.mean(each) for each in size.values()])
@@ -61,7 +68,12 @@ def evaluate(trainer: Trainer, learner: Learner, view: TaskView) -> Evaluation:
 
 def test_accuracy(trainer: Trainer, learner: Learner, view: TaskView) -> Float[Array, ""]:
     """Accuracy on held-out rows of a task."""
-    return _measure(trainer, learner, view, held_out=True)[0].accuracy
+    return _measure(trainer, _evaluated(trainer, learner), view, held_out=True)[0].accuracy
+
+
+def _evaluated(trainer: Trainer, learner: Learner) -> Learner:
+    """The learner with the parameters that its method evaluates."""
+    return learner._replace(params=trainer.config.method.evaluated(learner.params, learner.opt_state))
 
 
 def _measure(

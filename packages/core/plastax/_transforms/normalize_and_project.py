@@ -38,9 +38,12 @@ def normalize_and_project(
     constant norm, the learning rate keeps its effect.
 
     Layers without a normalization after them should keep their scale, such as the output layer: give them the role
-    `"other"`, or use `optax.masked`. The paper projects neither the output layer nor scales and offsets, and finds no
-    difference between a projection after every step and after every 1000 steps. It proposes to leave scales and
-    offsets as they are, to regularize them, or to normalize them together. The first two are covered here.
+    `"other"`, or use `optax.masked`. In a pre-norm transformer, attention and the second layer of each MLP have none
+    either, unless you add some as the paper does.
+
+    The paper projects neither the output layer nor scales and offsets, and finds no difference between a projection
+    after every step and after every 1000 steps. It proposes to leave scales and offsets as they are, to regularize
+    them, or to normalize them together. The first two are covered here.
 
     A kernel that is zero after a step stays zero, and a kernel that started at zero goes back to it.
 

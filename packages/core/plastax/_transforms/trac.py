@@ -77,6 +77,9 @@ def trac(
     those that are close to zero start the method. It then forgets $\Delta$ wherever $S$ has been zero. Here
     $\Delta$ is kept, as in the formulas above.
 
+    The scaling is one number for all parameters, so a single gradient that is infinite or NaN makes all of them NaN:
+    where that can happen, put `optax.apply_if_finite` around it.
+
     !!! example
 
         ```python

@@ -15,13 +15,17 @@ from .._transforms.keys import KeyData, RandomKey, as_key, key_data
 from .._transforms.make import transformation
 from .._types import Initializer, Scalar
 from .description import Units
-from .locate import check_units, locate_units, read_features
+from .locate import LocatedUnits, check_units, locate_units, read_features
 from .replace import draw_units, indices_of, init_wrapped, no_units, place_units
+
+
+SCORES = ("activity", "gradient")
 
 
 class RedoState(NamedTuple):
     """The state of the wrapped optimizer; for each layer, the sum of mean|h| since the last check, and replaced units.
 
+    With `score="gradient"`, `activity` is the sum of the mean size of the gradients of each unit's incoming weights.
     `replaced` counts all units replaced so far in each layer. `key` is the data of a random key.
     """
 
@@ -39,6 +43,7 @@ def redo(
     *,
     threshold: Hyperparameter = 0.1,
     interval: int = 1000,
+    score: str = "activity",
     key: RandomKey,
     unit_init: Initializer | None = None,
 ) -> optax.GradientTransformationExtraArgs:
@@ -58,6 +63,12 @@ def redo(
     - the optimizer's entries go back to their value in `optimizer.init`, which is zero for the paper's Adam. With
         [`plastax.resettable_adam`][] its step counts start again too; `optax.adam` has one count for all parameters,
         which stays.
+
+    **By gradients.** With `score="gradient"` a unit is dormant if the mean size of the gradients of its incoming
+    weights is at most `threshold` times the mean of that over its layer. This is ReGraMa, whose authors find that the
+    size of features says little in architectures with normalization and residual branches. The gradients are those that
+    this transformation receives, with everything that was added before it, such as weight decay. The authors' released
+    code scores a single minibatch, draws new biases too, and leaves outgoing weights as they are.
 
     Which optimizers can be wrapped, and what may come before and after, is as for [`plastax.continual_backprop`][].
 
@@ -84,6 +95,7 @@ def redo(
     - `threshold`: the score up to which a unit is dormant, in [0, 1); 0 for dead units alone. A number or a schedule.
         The default, 0.1, was not tuned. The best values of the benchmarks' sweeps are between 0.03 and 0.3.
     - `interval`: the number of steps from one check to the next.
+    - `score`: `"activity"` (of features) or `"gradient"` (of incoming weights; `update` needs no `features=`).
     - `key`: for drawing new kernels. Use a different key for each seed.
     - `unit_init`: draws new kernels, as for [`plastax.continual_backprop`][]. The paper draws from the distribution
         that the layer was initialized with.
@@ -96,11 +108,16 @@ def redo(
     ??? cite "Reference"
 
         Sokar et al., *The dormant neuron phenomenon in deep reinforcement learning*, ICML 2023.
+
+        For `score="gradient"`: Liu et al., *Measure gradients, not activations! Enhancing neuronal activity in deep
+        reinforcement learning*, 2025.
     """
     units = check_units(units)
     key_data(key)
     check_hyperparameter("threshold", threshold, 0.0, 1.0, high_open=True)
     check_count("interval", interval)
+    if score not in SCORES:
+        raise ValueError(f"score must be one of {list(SCORES)}, got {score!r}")
     optimizer = optax.with_extra_args_support(optimizer)
     method = "redo"
 
@@ -112,12 +129,15 @@ def redo(
 
     def update(updates, state, params, *, features=None, **extra):
         layers = locate_units(method, units, params)
+
+        if score == "gradient":
+            gradients = jax.tree.structure(params).flatten_up_to(updates)
+            seen = [gradient_size(gradients, layer) for layer in layers]
+        else:
+            seen = [jnp.mean(jnp.abs(read_features(method, features, layer)), axis=(0, 1)) for layer in layers]
+        activity = tuple(total + size for total, size in zip(state.activity, seen, strict=True))
         updates, inner_state = optimizer.update(updates, state.inner_state, params, features=features, **extra)
         count = state.count + 1
-        activity = tuple(
-            total + jnp.mean(jnp.abs(read_features(method, features, layer)), axis=(0, 1))
-            for layer, total in zip(layers, state.activity, strict=True)
-        )
 
         def recycle(old, key, activity):
             limit = value_at(threshold, state.count)
@@ -141,3 +161,19 @@ def redo(
 def dormant(activity: Float[Array, " width"], threshold: Scalar) -> Bool[Array, " width"]:
     """The units with at most `threshold` times the layer's mean activity: a product, to avoid 0/0 in a dead layer."""
     return activity <= threshold * jnp.mean(activity)
+
+
+def gradient_size(gradients: list[Array | None], layer: LocatedUnits) -> Float[Array, " width"]:
+    """The mean size of the gradients of the incoming weights of each unit, without biases and scales."""
+    total, count = jnp.zeros(layer.width, jnp.float32), 0
+    for place in layer.drawn:
+        gradient = gradients[place.leaf]
+        if gradient is None:
+            raise ValueError(
+                f'redo with score="gradient" needs gradients, but those of incoming weights of {layer.features!r} are '
+                'None: leave units of frozen layers out, or use score="activity"'
+            )
+        others = [axis for axis in range(gradient.ndim) if axis != place.axis]
+        total = total + jnp.sum(jnp.abs(gradient.astype(jnp.float32)), axis=others)
+        count += gradient.size // layer.width
+    return total / max(count, 1)
