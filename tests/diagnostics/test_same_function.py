@@ -52,13 +52,16 @@ def of_source(lines, **names):
     return module
 
 
-def effort():
-    return diagnostics.CHEAP
-
-
 CALLS = {
     "report": lambda model: diagnostics.plasticity_report(
-        model, "cross_entropy", PARAMS, DATA, BUDGET, key=KEY, effort=effort(), features=lambda p, x: {"x": x @ p}
+        model,
+        "cross_entropy",
+        PARAMS,
+        DATA,
+        BUDGET,
+        key=KEY,
+        effort=diagnostics.CHEAP,
+        features=lambda p, x: {"x": x @ p},
     ),
     "monitor": lambda model: Monitor(
         model, "cross_entropy", BUDGET, order=3, features=lambda p, x: {"x": x @ p}, where=lambda params: params
