@@ -74,7 +74,7 @@ def quality(values: Values, points: Sequence[Point]) -> dict[str, Any]:
     }
 
 
-def calibration(scores: Values, outcomes: Values, edges: Sequence[float] = (0.1, 0.4, 0.8)) -> list[dict[str, Any]]:
+def calibration(scores: Values, outcomes: Values, edges: Sequence[float] = (0.1, 0.4, 0.9)) -> list[dict[str, Any]]:
     """The mean outcome of networks whose score lies between edges, and its quartiles."""
     bounds = [-np.inf, *edges, np.inf]
     found = []
