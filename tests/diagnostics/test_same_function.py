@@ -52,6 +52,10 @@ def of_source(lines, **names):
     return module
 
 
+def features(params, inputs):
+    return {"inputs": inputs @ params}
+
+
 CALLS = {
     "report": lambda model: diagnostics.plasticity_report(
         model,
@@ -61,10 +65,10 @@ CALLS = {
         BUDGET,
         key=KEY,
         effort=diagnostics.CHEAP,
-        features=lambda p, x: {"x": x @ p},
+        features=features,
     ),
     "monitor": lambda model: Monitor(
-        model, "cross_entropy", BUDGET, order=3, features=lambda p, x: {"x": x @ p}, where=lambda params: params
+        model, "cross_entropy", BUDGET, order=3, features=lambda *x: features(*x), where=lambda params: params
     ).measure(PARAMS, DATA, KEY),
     "monitor with a loss": lambda model: Monitor(
         model, lambda outputs, targets: jnp.mean((outputs[:, 0] - targets.astype(jnp.float32)) ** 2), BUDGET, order=3
