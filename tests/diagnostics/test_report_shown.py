@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import pytest
 
 import plastax_diagnostics as diagnostics
-from plastax_diagnostics import Estimate, Plasticity, Trial
+from plastax_diagnostics import Estimate, Plasticity
 
 
 @pytest.fixture(scope="module")
@@ -64,8 +64,7 @@ def test_a_notebook_shows_tables_whatever_the_names_hold(report):
 
 def test_text_and_notebooks_explain_the_same(report):
     """Of a report with a score, an epsilon-rank of too low an order, and two fast fractions."""
-    trial = Trial(gain=0.1, kernel_rank=2.0)
-    score = Plasticity(0.4, 0.3, 0.6, trial, (trial, trial), constant_loss=0.7, steps=10, samples=6)
+    score = Plasticity(0.4, 0.3, 0.6, 0.1, (0.2, 0.3), constant_loss=0.7, steps=10, samples=6)
     unresolved = dataclasses.replace(
         report.hessian, epsilon_rank=Estimate(3.0, 1.0, 2.0, 4.0, resolved=False), exact=False, probes=2
     )
@@ -74,7 +73,7 @@ def test_text_and_notebooks_explain_the_same(report):
     page, text = Page(shown._repr_html_()), " ".join(str(shown).split())
     assert "3 ?" in page.cells
     for words in (
-        "0.40 [0.30, 0.60]: 1 learns like a new network, 0 cannot learn",
+        "0.40 [0.30, 0.60] on 6 of 4000 samples: 1 learns like a new network, 0 cannot learn",
         "6 of 4000 samples",
         "at most 0.001 is left after these steps",
         "epsilon-rank: the number of eigenvalues above eps in absolute value",

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from jaxtyping import PRNGKeyArray, PyTree
 
-from .._operators.function import as_function
+from .._operators.function import as_function, static_function
 from .._operators.losses import LossLike, as_loss
 from .._operators.samples import Samples
 from .budget import StepBudget
@@ -66,7 +66,8 @@ def linear_regime(
     own = train(params)
     content = tuple(map(content_of, (as_function(model), as_loss(loss), few)))
     others = remembered(
-        (linear_regime, fresh, num_fresh, budget, *content), lambda: tuple(map(train, new_networks(fresh, num_fresh)))
+        (linear_regime, static_function(fresh), num_fresh, budget, *content),
+        lambda: tuple(map(train, new_networks(fresh, num_fresh))),
     )
     accuracies = [each.final_accuracy for each in others if each.final_accuracy is not None]
     return LinearRegime(

@@ -13,9 +13,10 @@ import optax
 from jaxtyping import PRNGKeyArray, PyTree
 
 from .._operators.applicable import NotApplicableError
-from .._operators.function import as_function, check_model
+from .._operators.function import as_function, check_model, static_function
 from .._operators.losses import LossLike, as_loss
 from .._operators.model import as_pairs
+from .._operators.precision import check_not_traced
 from .._operators.samples import Samples
 from .budget import StepBudget
 from .constant import constant_loss
@@ -111,6 +112,7 @@ def plasticity_score(
     """
     if num_fresh < 2:
         raise ValueError(f"num_fresh must be at least 2, since an interval needs their scatter, got {num_fresh}")
+    check_not_traced((params, data), "plasticity_score")
     samples = as_pairs(data)
     constant = _constant(model, loss, params, samples)
     steps = min(int(steps), budget.steps)
@@ -124,7 +126,7 @@ def plasticity_score(
         return gain_of(found.losses[-1], constant)
 
     own = gain(params)
-    settings = (fresh, num_fresh, budget.learning_rate, steps, optimizer)
+    settings = (static_function(fresh), num_fresh, budget.learning_rate, steps, optimizer)
     content = tuple(map(content_of, (as_function(model), as_loss(loss), samples)))
     gains = remembered((gain_of, *settings, *content), lambda: tuple(map(gain, new_networks(fresh, num_fresh))))
     mean, half = float(np.mean(gains)), _half_width(gains)

@@ -23,7 +23,10 @@ def score_legend(report: "PlasticityReport") -> list[str]:
     """The score with its interval, if there is one."""
     if report.plasticity is None:
         return []
-    return [f"plasticity {report.plasticity}: 1 learns like a new network, 0 cannot learn"]
+    used, given = report.plasticity.samples, report.samples_given
+    part = ". Fewer samples are easier to learn, also for an impaired network" if used < given else ""
+    samples = samples_of(used, given)
+    return [f"plasticity {report.plasticity} on {samples}: 1 learns like a new network, 0 cannot learn{part}"]
 
 
 def setting(report: "PlasticityReport") -> list[str]:
