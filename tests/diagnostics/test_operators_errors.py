@@ -103,7 +103,7 @@ KEY = jax.random.key(0)
         ("trial_training", lambda f: diagnostics.trial_training(f, "squared_error", PARAMS, DATA, BUDGET)),
         (
             "linearized_training",
-            lambda f: diagnostics.linearized_training(f, "squared_error", PARAMS, DATA, BUDGET, key=KEY),
+            lambda f: diagnostics.linearized_training(f, "squared_error", PARAMS, DATA, BUDGET),
         ),
         ("Monitor.measure", lambda f: diagnostics.Monitor(f, "squared_error", BUDGET).measure(PARAMS, DATA, KEY)),
         ("exact_gram", lambda f: diagnostics.exact_gram(diagnostics.ggn(f, "squared_error", PARAMS, DATA))),

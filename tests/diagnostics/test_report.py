@@ -255,7 +255,7 @@ def test_new_networks_that_learn_nothing_are_no_reference():
     found = report_on(PARAMS, fresh=lambda key: DEAD | {"bias": jnp.full(HIDDEN, -50.0)})
     assert found.verdict == NOT_COMPARED
     assert found.plasticity is None
-    assert "No comparison with new networks: after 300 steps" in found.sentence
+    assert "No comparison with new networks: after 1000 steps" in found.sentence
 
 
 def test_reports_of_earlier_versions_can_be_read(healthy):

@@ -74,7 +74,7 @@ def test_text_and_notebooks_explain_the_same(report):
     assert "3 ?" in page.cells
     for words in (
         "0.40 [0.30, 0.60] on 6 of 4000 samples: 1 learns like a new network, 0 cannot learn",
-        "6 of 4000 samples",
+        "over 6 of 4000 samples",
         "at most 0.001 is left after these steps",
         "epsilon-rank: the number of eigenvalues above eps in absolute value",
         '"?": the order is too low.',

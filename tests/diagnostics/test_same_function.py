@@ -80,7 +80,7 @@ CALLS = {
         exact=False,
     ),
     "score": lambda model: diagnostics.plasticity_score(model, "cross_entropy", PARAMS, DATA, BUDGET, fresh=init),
-    "linearized": lambda model: diagnostics.linearized_training(model, "cross_entropy", PARAMS, DATA, BUDGET, key=KEY),
+    "linearized": lambda model: diagnostics.linearized_training(model, "cross_entropy", PARAMS, DATA, BUDGET),
 }
 
 

@@ -86,8 +86,7 @@ def test_kernels_that_are_not_those_of_one_dense_layer(model, rows):
     gram = diagnostics.loss_weighted_gram(model, "cross_entropy", params, data, dtype="float64")
     np.testing.assert_allclose(diagnostics.exact_gram(gram).matrix, diagnostics.dense(gram), atol=1e-13)
     budget = diagnostics.StepBudget(learning_rate=0.1, steps=50)
-    found = diagnostics.linearized_training(model, "cross_entropy", params, data, budget, key=jax.random.key(0))
-    assert found.explained == 1.0
+    found = diagnostics.linearized_training(model, "cross_entropy", params, data, budget)
     assert found.final_loss < found.loss
 
 
