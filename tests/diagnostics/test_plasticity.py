@@ -11,7 +11,7 @@ import scipy.optimize
 import scipy.stats
 
 from plastax_diagnostics import Samples, StepBudget, linearized_training, plasticity_score, trial_training
-from plastax_diagnostics._collapse import linear_regime as linear_regime_module, plasticity as module
+from plastax_diagnostics._collapse import linear_regime as linear_regime_module, new_networks
 from plastax_diagnostics._collapse.constant import constant_loss
 from plastax_diagnostics._collapse.linear_regime import linear_regime
 from plastax_diagnostics._operators.losses import as_loss
@@ -103,7 +103,7 @@ def test_the_score_is_that_of_the_formula():
     def gain(params):
         return max(0.0, constant - trained(params, 20, 0.3)[-1])
 
-    fresh = np.array([gain(new) for new in module.new_networks(init_linear, count)])
+    fresh = np.array([gain(new) for new in new_networks.new_networks(init_linear, count)])
     own, half = gain(start), scipy.stats.t.ppf(0.975, count - 1) * fresh.std(ddof=1) / np.sqrt(count)
     assert found.constant_loss == pytest.approx(constant)
     # Gains are differences of losses in float32.
@@ -126,7 +126,9 @@ def regime(params, **changes):
 def test_the_linear_regime_is_compared_with_that_of_new_networks():
     found = regime(init(KEYS[2]))
     own = linearized_training(network, "cross_entropy", init(KEYS[2]), DATA, BUDGET)
-    others = [linearized_training(network, "cross_entropy", new, DATA, BUDGET) for new in module.new_networks(init, 3)]
+    others = [
+        linearized_training(network, "cross_entropy", new, DATA, BUDGET) for new in new_networks.new_networks(init, 3)
+    ]
     assert (found.loss, found.accuracy, found.samples) == (own.final_loss, own.final_accuracy, N)
     assert found.fresh_loss == pytest.approx(np.mean([each.final_loss for each in others]))
     assert found.fresh_accuracy == pytest.approx(np.mean([each.final_accuracy for each in others]))
@@ -201,7 +203,7 @@ def test_words_follow_the_score():
 
 
 def test_new_networks_are_tried_out_once():
-    module._KNOWN.clear()
+    new_networks._KNOWN.clear()
     drawn = []
 
     def counted(key):

@@ -13,7 +13,7 @@ from .._operators.losses import LossLike, as_loss
 from .._operators.samples import Samples
 from .budget import StepBudget
 from .linearized_training import LinearizedTraining, linearized_training
-from .plasticity import content_of, new_networks, remembered
+from .new_networks import content_of, new_networks, remembered
 
 
 SIDE, FEWEST = 800, 16
