@@ -107,11 +107,15 @@ def _log_records(data):
             record = b""
 
 
+def complete_run(file):
+    """The offline run in a file. Another process writes it, and may finish after the run."""
+    wait_for(lambda: OfflineRun(file).complete)
+    return OfflineRun(file)
+
+
 def offline_runs(folder):
-    """The offline runs in a run folder, by name. Another process writes them, and may finish after the run."""
-    files = list((Path(folder) / "wandb").glob("offline-run-*/*.wandb"))
-    wait_for(lambda: all(OfflineRun(file).complete for file in files))
-    runs = list(map(OfflineRun, files))
+    """The offline runs in a run folder, by name."""
+    runs = list(map(complete_run, (Path(folder) / "wandb").glob("offline-run-*/*.wandb")))
     assert len({run.name for run in runs}) == len(runs)
     return {run.name: run for run in runs}
 

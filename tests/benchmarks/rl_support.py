@@ -75,7 +75,7 @@ OTHERS = {
     "beta_2": 0.5,
     "max_grad_norm": 0.01,
     "decay_rate": 0.0,
-    "dormant_threshold": 0.9,
+    "dormant_threshold": 0.99,
     "spectral_target": 0.1,
 }
 """Values of swept settings that change a run; for all other settings, 0.3 does."""

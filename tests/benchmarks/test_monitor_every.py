@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 from bench_support import bench
-from logger_support import OfflineRun, assert_in_tensorboard, events_of
+from logger_support import assert_in_tensorboard, complete_run, events_of
 from rich.console import Console
 from toy import toy_config, toy_replicas
 
@@ -94,7 +94,7 @@ def test_the_example_writes_curves_for_wandb(tmp_path):
     with jax.numpy_dtype_promotion("standard"):
         numbers = load("monitor_wandb").main(steps=1)
     (file,) = (tmp_path / "wandb").glob("offline-run-*/*.wandb")
-    (logged,) = OfflineRun(file).history
+    (logged,) = complete_run(file).history
     assert {name: logged[name] for name in numbers} == pytest.approx(numbers)
 
 

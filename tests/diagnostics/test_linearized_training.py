@@ -139,6 +139,15 @@ def test_other_budgets_and_values_do_not_compile_again():
     assert not count
 
 
+def test_parameters_in_float64():
+    (model, params), data = network(), task()
+    with jax.enable_x64(True):
+        wide = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), params)
+    found = linearized_training(model, "cross_entropy", wide, data, StepBudget(0.3, 100))
+    loss, _ = trained_by_hand(model, params, data, 0.3, 100)
+    np.testing.assert_allclose(found.final_loss, loss, rtol=1e-10)
+
+
 def test_a_dead_network_learns_nothing():
     (model, params), data = network(), task()
     dead = jax.tree.map(jnp.zeros_like, params)

@@ -1,5 +1,6 @@
 """The monitor: the numbers of a report from one program, in any loop, whatever happens to the network."""
 
+import collections
 import dataclasses
 import logging
 import math
@@ -169,7 +170,7 @@ def test_flax_variables_are_measured_without_their_running_statistics():
 
 
 def test_with_new_networks_it_has_the_score(numbers):
-    drawn = []
+    drawn = collections.deque()  # Not compared by content, as a list is.
 
     def fresh(key):
         drawn.append(key)
@@ -207,7 +208,7 @@ def test_the_score_is_that_of_a_report_with_the_same_key():
 
 
 def test_many_outputs_have_a_score():
-    """More than the side of a kernel that can be written out: the gain alone counts."""
+    """More than the side of a kernel that can be written out."""
     outputs = 10_500
 
     def fresh(key):
@@ -220,7 +221,7 @@ def test_many_outputs_have_a_score():
     monitor = Monitor(linear, "cross_entropy", StepBudget(0.5, 300), order=2, fresh=fresh)
     found = monitor.measure(fresh(KEY), batch, KEY)
     assert found["valid"] == 1
-    assert found["plasticity"] > 0
+    assert found["plasticity"] == pytest.approx(1, abs=0.2)
 
 
 def test_a_score_that_fails_during_training_does_not_stop_it(caplog, monkeypatch):
@@ -230,11 +231,11 @@ def test_a_score_that_fails_during_training_does_not_stop_it(caplog, monkeypatch
     monitor = Monitor(model, "cross_entropy", StepBudget(0.1, 20), order=2, fresh=fresh)
 
     def broken(*arguments, **settings):
-        raise ValueError("the tangent kernel holds NaN or infinity")
+        raise ValueError("the loss is nan: a network that has diverged")
 
     with monkeypatch.context() as patch:
         patch.setattr("plastax_diagnostics._report.monitor.plasticity_score", broken)
-        with pytest.raises(ValueError, match="tangent kernel"):
+        with pytest.raises(ValueError, match="has diverged"):
             monitor.measure(PARAMS, BATCH, KEY)  # At the first call it may be a mistake in the arguments.
     assert monitor.measure(PARAMS, BATCH, KEY)["valid"] == 1
     monkeypatch.setattr("plastax_diagnostics._report.monitor.plasticity_score", broken)
@@ -242,7 +243,7 @@ def test_a_score_that_fails_during_training_does_not_stop_it(caplog, monkeypatch
         found = monitor.measure(PARAMS, BATCH, KEY)
     assert found["valid"] == 0
     assert "plasticity" not in found
-    assert "the score (the tangent kernel" in caplog.messages[0]
+    assert "the score (the loss is nan" in caplog.messages[0]
 
 
 def test_mistakes_raise_before_training(monitor):

@@ -31,7 +31,7 @@ class TaskMeasurement(Measurement):
     """Units, ranks and sharpness at the start of every N-th task, on 256 of its training rows (0: never). The threshold
     of the epsilon-rank is that of plain gradient descent with the learning rate, also with Adam."""
     monitor_score: bool = False
-    """Whether the monitor also has the score against new networks: 300 steps for each of four networks."""
+    """Whether the monitor also has the score against new networks: up to 1000 steps for each of four networks."""
     epsilon_rank_every: int = setting(0)
     """Exact epsilon-rank of the GGN at every N-th task switch, on held-out rows of the new task (0: never)."""
     epsilon_rank_rows: int = 200

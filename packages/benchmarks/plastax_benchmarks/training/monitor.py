@@ -52,14 +52,14 @@ def measure(monitor: diagnostics.Monitor, trainer: Trainer, learner: Learner, vi
 
 
 def score(trainer: Trainer, learner: Learner, view: TaskView, budget: diagnostics.StepBudget) -> dict[str, float]:
-    """The score against new networks, for `--monitor-score`: of one learner, on the rows of its other numbers.
+    """The score against new networks, for `--monitor-score`: of one learner, on as many rows as a report takes.
 
     It is empty for networks with statistics of batches, and if new networks do not learn anything in a trial either.
     """
     fresh = new_networks(trainer, learner)
     if fresh is None:
         return {}
-    model, rows = look(trainer, learner, view, _key(view), diagnostics.CHEAP.samples, held_out=False)
+    model, rows = look(trainer, learner, view, _key(view), diagnostics.CHEAP.trial_samples, held_out=False)
     data = (rows.inputs, rows.targets)
     try:
         found = diagnostics.plasticity_score(model, trainer.problem.loss, learner.params, data, budget, fresh=fresh)

@@ -45,7 +45,7 @@ def sequence_settings(batch: int) -> SequenceSettings:
 
     **Arguments:**
 
-    - `batch`: the number of sequences in a minibatch; with `window=`, in the whole window.
+    - `batch`: the number of sequences in one minibatch.
 
     **Returns:**
 

@@ -8,16 +8,19 @@ import jax
 import numpy as np
 from jaxtyping import PRNGKeyArray, PyTree
 
-from .._operators.function import as_function, static_function
+from .._operators.function import as_function
 from .._operators.losses import LossLike, as_loss
 from .._operators.samples import Samples
 from .budget import StepBudget
-from .linearized_training import LinearizedTraining, linearized_training
+from .linearized_training import SIDE as WRITTEN_OUT, LinearizedTraining, linearized_training
 from .new_networks import content_of, new_networks, remembered
 
 
 SIDE, FEWEST = 800, 16
 """Linearized training takes some samples, up to this side (samples x outputs), but at least that many."""
+
+MOST_STEPS = 2000
+"""Longer budgets are left out if each step costs two gradients."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +29,8 @@ class LinearRegime:
 
     **Arguments:**
 
-    - `loss`, `fresh_loss`: the loss after all steps, of the network and the mean of new ones.
+    - `loss`, `fresh_loss`: the loss after all steps, of the network and the mean of new ones. It is infinite or NaN if
+        the steps overshoot.
     - `accuracy`, `fresh_accuracy`: the fraction of samples that are classified correctly; `None` unless the loss is
         cross-entropy.
     - `samples`: the number of samples.
@@ -48,10 +52,11 @@ def linear_regime(
     *,
     fresh: Callable[[PRNGKeyArray], PyTree],
     num_fresh: int,
-) -> LinearRegime:
+) -> LinearRegime | None:
     """Trains the linearizations of a network and of new ones on some of the samples.
 
-    Arguments are those of [`plastax_diagnostics.plasticity_score`][], and the new networks are the same.
+    Arguments are those of [`plastax_diagnostics.plasticity_score`][], and the new networks are the same. `None` for a
+    long budget if the kernel is too large to be written out: each step would cost two gradients.
     """
     outputs = jax.eval_shape(as_function(model), params, samples.data[0])
     width = math.prod(outputs.shape[1:]) if hasattr(outputs, "shape") else 1
@@ -59,16 +64,16 @@ def linear_regime(
     # Spread over all of them: they may be sorted by class.
     places = np.linspace(0, samples.size - 1, count).round().astype(int)
     few = samples.of(jax.tree.map(lambda leaf: leaf[places], samples.data))
+    if budget.steps > MOST_STEPS and (getattr(outputs, "ndim", 0) != 2 or count * width > WRITTEN_OUT):
+        return None
 
     def train(params: PyTree) -> LinearizedTraining:
         return linearized_training(model, loss, params, few, budget)
 
     own = train(params)
     content = tuple(map(content_of, (as_function(model), as_loss(loss), few)))
-    others = remembered(
-        (linear_regime, static_function(fresh), num_fresh, budget, *content),
-        lambda: tuple(map(train, new_networks(fresh, num_fresh))),
-    )
+    key = (linear_regime, num_fresh, budget, *content)
+    others = remembered(fresh, key, lambda: tuple(map(train, new_networks(fresh, num_fresh))))
     accuracies = [each.final_accuracy for each in others if each.final_accuracy is not None]
     return LinearRegime(
         own.final_loss,

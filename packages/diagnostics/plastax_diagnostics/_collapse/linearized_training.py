@@ -88,18 +88,19 @@ def linearized_training(
     samples = as_pairs(data)
     operator = model_operator(Gram, model, loss, params, samples, where=None, dtype=None, reduction="mean")
     outputs = model_outputs(operator)
-    kernel = ntk(model, params, samples.of(samples.data[0]), reduction="mean")
-    if outputs.ndim == 2 and outputs.size <= SIDE:
-        kernel = jnp.asarray(exact_gram(kernel).matrix, outputs.dtype)
+    inputs, targets = operator.samples.data
     with precision(outputs.dtype, outputs):
+        kernel = ntk(operator.model, operator.params, operator.samples.of(inputs), reduction="mean")
+        if outputs.ndim == 2 and outputs.size <= SIDE:
+            kernel = jnp.asarray(exact_gram(kernel).matrix, outputs.dtype)
         largest = float(_largest(kernel, outputs))
         if not math.isfinite(largest):
             raise ValueError("the tangent kernel holds NaN or infinity: check the parameters and the inputs")
         steps = _steps(budget, largest, operator.loss)
         rate = jnp.asarray(budget.learning_rate * budget.steps / steps, outputs.dtype)
-        after = _train(operator.loss, kernel, outputs, samples.data[1], rate, jnp.asarray(steps))
-        before_loss, before = _score(operator.loss, outputs, samples.data[1])
-        after_loss, reached = _score(operator.loss, after, samples.data[1])
+        after = _train(operator.loss, kernel, outputs, targets, rate, jnp.asarray(steps))
+        before_loss, before = _score(operator.loss, outputs, targets)
+        after_loss, reached = _score(operator.loss, after, targets)
     return LinearizedTraining(before_loss, after_loss, before, reached, samples.size, steps)
 
 
@@ -147,4 +148,4 @@ def _score(loss: OutputLoss, outputs, targets) -> tuple[float, float | None]:
     if not isinstance(loss, CrossEntropy):
         return value, None
     classes = targets if targets.ndim < outputs.ndim else jnp.argmax(targets, axis=-1)
-    return value, float(jnp.mean(jnp.argmax(outputs, axis=-1) == classes))
+    return value, float(jnp.mean(jnp.argmax(outputs, axis=-1).astype(classes.dtype) == classes))

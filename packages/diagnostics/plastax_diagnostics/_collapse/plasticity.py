@@ -11,7 +11,7 @@ import optax
 from jaxtyping import PRNGKeyArray, PyTree
 
 from .._operators.applicable import NotApplicableError
-from .._operators.function import as_function, check_model, static_function
+from .._operators.function import as_function, check_model
 from .._operators.losses import LossLike, as_loss
 from .._operators.model import as_pairs
 from .._operators.precision import check_not_traced
@@ -95,7 +95,7 @@ def plasticity_score(
         mean loss, and any model.
     - `fresh`: a function from a key to the parameters of a new network of the same architecture.
     - `num_fresh`: how many new networks to train, at least 2. Their results are kept, so that the next network on the
-        same samples does not train them again. Pass the same function `fresh` each time.
+        same samples does not train them again.
     - `steps`, `optimizer`: as in [`plastax_diagnostics.trial_training`][].
 
     **Returns:**
@@ -110,18 +110,23 @@ def plasticity_score(
     constant = _constant(model, loss, params, samples)
     steps = min(int(steps), budget.steps)
 
-    def gain(params):
-        found = trial_training(model, loss, params, samples, budget, steps=steps, optimizer=optimizer)
-        if not math.isfinite(found.losses[0]):
-            raise ValueError(
-                f"the loss is {found.losses[0]}: a network that has diverged cannot be compared with new ones"
-            )
-        return gain_of(found.losses[-1], constant)
+    def trial(params):
+        losses = trial_training(model, loss, params, samples, budget, steps=steps, optimizer=optimizer).losses
+        return losses[0], gain_of(losses[-1], constant)
 
-    own = gain(params)
-    settings = (static_function(fresh), num_fresh, budget.learning_rate, steps, optimizer)
+    def gains_of_new():
+        trials = tuple(map(trial, new_networks(fresh, num_fresh)))
+        for start, _ in trials:
+            if not math.isfinite(start):
+                raise NotApplicableError(f"the loss of a new network is {start}: check `fresh`")
+        return tuple(gain for _, gain in trials)
+
+    start, own = trial(params)
+    if not math.isfinite(start):
+        raise ValueError(f"the loss is {start}: a network that has diverged cannot be compared with new ones")
+    settings = (num_fresh, budget.learning_rate, steps, optimizer)
     content = tuple(map(content_of, (as_function(model), as_loss(loss), samples)))
-    gains = remembered((gain_of, *settings, *content), lambda: tuple(map(gain, new_networks(fresh, num_fresh))))
+    gains = remembered(fresh, (gain_of, *settings, *content), gains_of_new)
     mean, half = float(np.mean(gains)), _half_width(gains)
     if mean <= 1e-3 * max(abs(constant), 1e-30):
         raise NotApplicableError(
@@ -145,10 +150,14 @@ def gain_of(loss: float, constant: float) -> float:
 def _constant(model: Callable, loss: LossLike, params: PyTree, samples: Samples) -> float:
     check_model(model)
     inputs, targets = samples.data
-    outputs = jax.eval_shape(as_function(model), params, inputs)
-    found = constant_loss(as_loss(loss), outputs, targets)
+    outputs, chosen = jax.eval_shape(as_function(model), params, inputs), as_loss(loss)
+    if chosen.is_mean:
+        chosen.check(outputs, targets)
+    found = constant_loss(chosen, outputs, targets)
     if not math.isfinite(found):
         raise NotApplicableError("no best constant prediction was found: the loss may have no minimum")
+    if chosen.is_mean and found <= 0:
+        raise NotApplicableError("all targets are equal: a constant prediction is perfect, there is nothing to learn")
     return found
 
 

@@ -53,14 +53,18 @@ def static_function(function: Callable) -> SameFunction:
     return same
 
 
-_SEEN: weakref.WeakKeyDictionary[CodeType, list[SameFunction] | None] = weakref.WeakKeyDictionary()
+_SEEN: weakref.WeakKeyDictionary[CodeType, list[weakref.ref[SameFunction]] | None] = weakref.WeakKeyDictionary()
 
 
 def _warn_if_written_in_a_loop(function: SameFunction, code: CodeType) -> None:
     seen = _SEEN.setdefault(code, [])
-    if seen is None or function in seen:
+    if seen is None:
         return
-    seen.append(function)
+    # Functions that are gone are not kept alive by this list.
+    seen[:] = [known for known in seen if known() is not None]
+    if any(known() == function for known in seen):
+        return
+    seen.append(weakref.ref(function))
     if len(seen) == WARN_AT:
         _SEEN[code] = None  # Once is enough.
         log.warning(

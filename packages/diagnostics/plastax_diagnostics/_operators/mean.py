@@ -32,13 +32,13 @@ def check_mean(loss: Callable, params: PyTree, samples: Samples, because: str) -
     are the same for all samples, unless all values are known: that detects sums, but not masks and weights. Other
     losses of traced values cannot be checked.
 
-    Returns whether the loss was finite, so that it could be checked.
+    Returns whether it could be checked: not with a single sample, nor if the loss is not finite.
     """
     data, size = samples.data, samples.size
     if any(map(is_traced, jax.tree.leaves((data, loss, params)))):
         return _check_made_up(loss, params, samples, because)
     if size < 2:
-        return True
+        return False
     count = min(size, ROWS, max(samples.chunk or ROWS, 8))
     # The sizes of the parts have no common divisor, so that the parts hold equal shares of the weight of a mask only
     # where all samples weigh the same.

@@ -25,12 +25,12 @@ class SameFunction:
 
     def __init__(self, function: Callable):
         self.function = function
-        self._parts = _parts_of(function)
+        self.parts = _parts_of(function)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self._parts is not None and self._parts != _parts_of(self.function):
+        if self.parts is not None and self.parts != _parts_of(self.function):
             # A variable of the closure has changed since, and the program that is now being traced has its new value.
-            self._parts = None
+            self.parts = None
         return self.function(*args, **kwargs)
 
     def __eq__(self, other: object) -> bool:
@@ -38,7 +38,7 @@ class SameFunction:
             return NotImplemented
         if self.function is other.function:
             return True
-        if self._parts is not None and self._parts == other._parts:
+        if self.parts is not None and self.parts == other.parts:
             return True
         return _hashable(self.function) and _hashable(other.function) and bool(self.function == other.function)
 
@@ -141,7 +141,7 @@ def _is_fixed(value: Any) -> bool:
     if isinstance(value, (type, types.FunctionType)):
         return _belongs_to_a_module(value)
     kind = type(value)
-    return kind.__module__.split(".")[0] in ("jax", "jaxlib") or kind.__hash__ not in (None, object.__hash__)
+    return kind.__module__.split(".")[0] in ("jax", "jaxlib") or kind.__hash__ not in (None, object.__hash__, id)
 
 
 def _belongs_to_a_module(value: Any) -> bool:

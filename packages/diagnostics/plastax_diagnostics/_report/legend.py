@@ -36,7 +36,8 @@ def setting(report: "PlasticityReport") -> list[str]:
         f"{report.loss} {report.loss_value:.4g} over {samples}, {report.parameters} parameters",
         f"budget: {budget.steps} steps of gradient descent with learning rate {budget.learning_rate:g}",
         f"eps = {report.eps:.4g}: along larger eigenvalues, at most {budget.contraction:g} is left after these steps",
-        f"cost: {report.cost_in_gradients:.3g} gradients for the curvature (counted), {report.seconds:.1f} s in all",
+        f"cost: {report.cost_in_gradients:.3g} gradients for curvature and trial (counted), "
+        f"{report.seconds:.1f} s in all",
     ]
 
 

@@ -178,7 +178,7 @@ class Monitor:
             self._warn(f"the score ({error})")
             return {"valid": 0.0}
         self._scored = True
-        return {name: value for name, value in score_numbers(found).items() if math.isfinite(value)}
+        return score_numbers(found)
 
     def _check_loss(self, params: PyTree, samples: Samples) -> bool:
         """Raises for a loss that is not a mean, as the threshold of the budget and chunks require.

@@ -125,19 +125,19 @@ def plasticity_report(
     found = spectrum_of(curved, keys.hessian)
     cost = 2 * _products(found) + 2
 
-    missing, weighted, gram_found, linear = "", None, None, None
+    missing, weighted, gram_found, fixed = "", None, None, None
     try:
         operator = model_operator(Gram, model, loss, params, samples, where=None, dtype=effort.dtype, reduction="mean")
         weighted = as_gram(operator)
         gram_found = spectrum_of(weighted, keys.gram)
         cost += _gram_cost(gram_found, weighted)
-        linear = _linear_regime(operator, weighted, gram_found, budget, _name(loss), effort)
-        cost += 2 * _restarts(len(linear.residual.nodes), FIRST_ORDER)
+        fixed = _fixed_features(operator, weighted, gram_found, budget, _name(loss), effort)
+        cost += 2 * _restarts(len(fixed.residual.nodes), FIRST_ORDER)
     except NotApplicableError as error:
         missing = str(error)
     used = curved.samples.size
-    residual, condition = (None, None) if linear is None else (linear.residual, linear.condition)
-    goal = 1.0 if linear is None else linear.goal
+    residual, condition = (None, None) if fixed is None else (fixed.residual, fixed.condition)
+    goal = 1.0 if fixed is None else fixed.goal
     compared, regime, reason = None, None, ""
     if fresh is not None:
         some = draw_trial(samples, effort.trial_samples, keys.trial)
@@ -181,7 +181,7 @@ def plasticity_report(
     )
 
 
-class _LinearRegime(NamedTuple):
+class _FixedFeatures(NamedTuple):
     """The results that need the residual and the loss-weighted Gram matrix."""
 
     residual: ResidualSummary
@@ -189,14 +189,14 @@ class _LinearRegime(NamedTuple):
     goal: float
 
 
-def _linear_regime(
+def _fixed_features(
     operator: ModelOperator,
     weighted: Gram,
     found: Spectrum,
     budget: StepBudget,
     name: str,
     effort: Effort,
-) -> _LinearRegime:
+) -> _FixedFeatures:
     """How the residual is distributed over the spectrum. Raises `NotApplicableError` without a residual."""
     residual = residual_of(operator)
     highest = effort.residual_order
@@ -222,7 +222,7 @@ def _linear_regime(
         nodes=tuple(measure.nodes.tolist()),
         weights=tuple(measure.weights.tolist()),
     )
-    return _LinearRegime(summary, condition, goal)
+    return _FixedFeatures(summary, condition, goal)
 
 
 def _name(loss: LossLike) -> str:

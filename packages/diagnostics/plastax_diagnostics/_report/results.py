@@ -147,7 +147,7 @@ class PlasticityReport:
 
     - `verdict`: the score in words: "as plastic as new", "impaired: about 40 % of a new network" or "collapsed";
         "not compared with new networks" without a score.
-    - `sentence`: what it rests on, and what the quadratic model predicts for fixed features.
+    - `sentence`: what it rests on, the linear regime, and what the quadratic model predicts for fixed features.
     - `loss`, `loss_value`: the loss and its mean over the samples.
     - `samples`, `parameters`: how many of each were used.
     - `budget`: the learning rate and the number of steps. In JSON, its three numbers are fields of the report.
@@ -159,9 +159,9 @@ class PlasticityReport:
     - `condition`: the necessary condition of the collapse theory, with the contraction for which it asks for half of
         the residual to be fast; `None` without a residual.
     - `layers`, `norms`: statistics of features, and of parameters and gradients.
-    - `cost_in_gradients`: the cost of the curvature, in gradients over all given samples. It is counted, not measured:
-        a product with a Hessian or Gram matrix counts as two gradients. The statistics of layers and fixed overheads
-        are not included.
+    - `cost_in_gradients`: the cost of the curvature and the trial, in gradients over all given samples. It is counted,
+        not measured: a product with a Hessian or Gram matrix counts as two gradients. The statistics of layers, the
+        linear regime and fixed overheads are not included.
     - `seconds`: the wall time, with compilation.
     - `samples_given`: how many samples the task has; 0 if that was not recorded.
     - `missing`: why `gram` or `residual` is `None`; empty otherwise.
@@ -230,6 +230,8 @@ class PlasticityReport:
     def from_json(text: str) -> "PlasticityReport":
         """The report from the text that `to_json` has written, also by earlier versions."""
         fields = json.loads(text)
+        if "trial" in (fields.get("plasticity") or {}):
+            fields["plasticity"] = None  # An earlier score, which is not comparable.
         fields["budget"] = {field.name: fields.pop(field.name) for field in dataclasses.fields(StepBudget)}
         return _build(PlasticityReport, fields)
 

@@ -41,8 +41,9 @@ def scalars(report: "PlasticityReport") -> dict[str, float]:
 
 
 def score_numbers(score: Plasticity) -> dict[str, float]:
-    """The score and its interval."""
-    return {"plasticity": score.value, "plasticity_lower": score.lower, "plasticity_upper": score.upper}
+    """The score and its interval, without an infinite end."""
+    found = {"plasticity": score.value, "plasticity_lower": score.lower, "plasticity_upper": score.upper}
+    return {name: value for name, value in found.items() if math.isfinite(value)}
 
 
 def numbers_of(prefix: str, part: object) -> dict[str, float]:

@@ -1,5 +1,7 @@
 """The verdict of a plasticity report: the score in words, and what fixed features could reach."""
 
+import math
+
 from .._collapse.budget import StepBudget
 from .._collapse.condition import NecessaryCondition
 from .._collapse.linear_regime import LinearRegime
@@ -31,7 +33,7 @@ def comparison_sentence(plasticity: Plasticity | None, reason: str, given: int) 
         return (
             f"No comparison with new networks: {reason}."
             if reason
-            else ("No score: pass `fresh=`, a function from a key to the parameters of a new network.")
+            else "No score: pass `fresh=`, a function from a key to the parameters of a new network."
         )
     fresh, samples = plasticity.fresh_gains, samples_of(plasticity.samples, given)
     gains = f"{plasticity.gain:.3g}, {sum(fresh) / len(fresh):.3g} for {len(fresh)} new networks"
@@ -45,12 +47,17 @@ def linear_regime_sentence(found: LinearRegime | None, budget: StepBudget) -> st
     """What the network would reach with its present features: as an accuracy if there is one."""
     if found is None:
         return ""
-    own, fresh, how = found.loss, found.fresh_loss, "reach a loss of {:.3g}"
     if found.accuracy is not None and found.fresh_accuracy is not None:
-        own, fresh, how = found.accuracy, found.fresh_accuracy, "classify {:.0%} correctly"
+        ends = [f"classify {each:.0%} correctly" for each in (found.accuracy, found.fresh_accuracy)]
+    else:
+        ends = [f"reach a loss of {each:.3g}" for each in (found.loss, found.fresh_loss)]
+    own, fresh = (
+        end if math.isfinite(loss) else "diverge"
+        for end, loss in zip(ends, (found.loss, found.fresh_loss), strict=True)
+    )
     return (
-        f"In the linear regime it would {how.format(own)} after {budget.steps} steps on {found.samples} samples, and "
-        f"new networks would {how.format(fresh)}."
+        f"In the linear regime it would {own} after {budget.steps} steps on {found.samples} samples, and new networks "
+        f"would {fresh}."
     )
 
 

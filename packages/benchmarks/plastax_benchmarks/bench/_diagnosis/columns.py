@@ -47,7 +47,7 @@ _MEASURES = {
 }
 
 _LINEAR = {
-    f"{name}_{what}": f"{words} (tangent kernels of side {side} or less)"
+    f"{name}_{what}": f"{words} (tangent kernels of side {side} or less; 16 windows of sequences)"
     for name, side in LINEAR_SIDES.items()
     for what, words in {
         "base_loss": "loss of the best constant prediction on the rows of the kernel",

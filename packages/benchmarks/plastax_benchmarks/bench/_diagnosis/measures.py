@@ -33,7 +33,7 @@ LINEAR_SIDES = {"linear": 800, "wide_linear": 2000}
 """The largest sides (rows x outputs) of tangent kernels for linearized training."""
 
 LINEAR_WINDOWS = 16
-"""Rows of linearized training for sequences, whose kernel is approximated."""
+"""Rows of linearized training for sequences, whose kernel is not written out."""
 
 TRIAL_STEPS = (10, 30, 100, 300, 1000)
 """Moments of trial training at which its loss is recorded, or its end if that is earlier."""
